@@ -80,9 +80,9 @@ std::set<std::string> numbers_of(const onnx_import::Model &file, const Settings 
 }
 
 // Without `settled`, prepares the graph that is trained. With `settled`, prepares a second graph, which computes the
-// loss and the outputs that keep_outputs names. `settled` holds the findings about the first graph.
+// loss and the outputs that keep_outputs names. `settled` is the model with the first graph.
 passes::PreparedModel prepare(const Settings &settings, const LoadedModel &model, const onnx_import::DimBindings &dims,
-                              const std::vector<passes::Finding> *settled = nullptr) {
+                              const passes::PreparedModel *settled = nullptr) {
   const onnx_import::Model &file = *model.file;
   graph::Graph graph = file.graph(dims, settings.constants);
   std::vector<passes::Loss> losses = settings.losses;
@@ -136,7 +136,7 @@ void settle_types(passes::PreparedModel &prepared, const Settings &settings, Loa
 void add_outputs(LoadedModel &loaded, const Settings &settings, const onnx_import::DimBindings &dims) {
   const graph::Graph whole = loaded.file->graph(dims, settings.constants);
   loaded.output_names = shown_outputs(whole, settings).names;
-  passes::PreparedModel prepared = prepare(settings, loaded, dims, &loaded.prepared.findings);
+  passes::PreparedModel prepared = prepare(settings, loaded, dims, &loaded.prepared);
   settle_types(prepared, settings, loaded);
   show_outputs(prepared, loaded.output_names.size(), loaded.prepared);
   loaded.outputs = std::move(prepared.graph);

@@ -177,24 +177,27 @@ std::string module_of(const std::string &parameter, const std::vector<std::strin
   return module;
 }
 
+// Sets the adapter's matrices A and B. `matrix` is the shape in which the adapted parameter is stored.
+void settle_matrices(Adapter &adapter, const std::vector<Target> &targets, const Shape &matrix) {
+  const auto product = std::ranges::find(targets, false, &Target::lookup);
+  adapter.embedding = product == targets.end();
+  adapter.transposed = (adapter.embedding ? targets.front() : *product).as_stored;
+  const std::int64_t in = matrix[adapter.transposed ? 0 : 1], out = matrix[adapter.transposed ? 1 : 0];
+  const std::string before = adapter.module + (adapter.embedding ? ".lora_embedding_" : ".lora_");
+  const std::string after = adapter.embedding ? "" : ".weight";
+  using enum AdapterMatrix::Start;
+  adapter.a = {before + "A" + after, {adapter.request.rank, in}, adapter.embedding ? zeros : uniform};
+  adapter.b = {before + "B" + after, {out, adapter.request.rank}, adapter.embedding ? normal : zeros};
+}
+
 // Adds the nodes of adapters to a graph.
 class Adapting {
  public:
   Adapting(Graph &graph, std::vector<Adapter> &adapters) : graph_(graph), adapters_(adapters) {}
 
-  // Adds an adapter, and its parameters A and B. `matrix` is the shape in which the adapted parameter is stored.
-  // finish() emits the adapter's nodes.
-  void add(Adapter adapter, const std::vector<Target> &targets, const Shape &matrix) {
-    const auto product = std::ranges::find(targets, false, &Target::lookup);
-    adapter.embedding = product == targets.end();
-    adapter.transposed = (adapter.embedding ? targets.front() : *product).as_stored;
+  // Adds an adapter, and its parameters A and B. finish() emits the adapter's nodes.
+  void add(Adapter adapter, const std::vector<Target> &targets) {
     adapter.places = targets.size();
-    const std::int64_t in = matrix[adapter.transposed ? 0 : 1], out = matrix[adapter.transposed ? 1 : 0];
-    const std::string before = adapter.module + (adapter.embedding ? ".lora_embedding_" : ".lora_");
-    const std::string after = adapter.embedding ? "" : ".weight";
-    using enum AdapterMatrix::Start;
-    adapter.a = {before + "A" + after, {adapter.request.rank, in}, adapter.embedding ? zeros : uniform};
-    adapter.b = {before + "B" + after, {out, adapter.request.rank}, adapter.embedding ? normal : zeros};
     const DType dtype = graph_.value(targets.front().result).type.dtype;
     const ValueId a = add_parameter(adapter.a, dtype), b = add_parameter(adapter.b, dtype);
     for (std::size_t i = 0; i < targets.size(); ++i)
@@ -377,6 +380,22 @@ std::vector<std::vector<const AdapterRequest *>> requests_of(const std::vector<C
   return found;
 }
 
+// Returns the adapters of the requests, in the order of the parameters that they adapt. Their matrices are not set.
+std::vector<Adapter> requested(const Graph &graph, Targets &targets, const Choices &choices,
+                               const std::vector<graph::Split> &splits) {
+  std::vector<Adapter> adapters;
+  const std::vector<Candidate> candidates = candidates_of(graph, targets, choices, splits);
+  const auto requests = requests_of(candidates, choices.adapters);
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    if (!requests[i].empty())
+      adapters.push_back({.parameter = candidates[i].name,
+                          .module = candidates[i].module,
+                          .request = *requests[i].front(),
+                          .a = {},
+                          .b = {}});
+  return adapters;
+}
+
 }  // namespace
 
 std::vector<Adapter> add_adapters(Graph &graph, const Choices &choices, const std::vector<graph::Split> &splits,
@@ -386,17 +405,16 @@ std::vector<Adapter> add_adapters(Graph &graph, const Choices &choices, const st
   const std::vector<std::vector<NodeId>> readers = graph.consumers();
   Targets targets(graph, readers);
   Adapting adapting(graph, adapters);
-  const std::vector<Candidate> candidates = candidates_of(graph, targets, choices, splits);
-  const auto requests = requests_of(candidates, choices.adapters);
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    if (requests[i].empty()) continue;
-    const Candidate &candidate = candidates[i];
-    const AdapterRequest &first = *requests[i].front();
-    targets.find(candidate.id);
-    require(targets.refusal.empty(), Code::unsupported, candidate.name, "lora={} asks for an adapter of it, but {}",
-            printable(first.pattern), targets.refusal);
-    adapting.add({.parameter = candidate.name, .module = candidate.module, .request = first, .a = {}, .b = {}},
-                 targets.found, targets.matrix());
+  const bool settled = choices.settled != nullptr;
+  const std::vector<Adapter> wanted = settled ? choices.settled->adapters : requested(graph, targets, choices, splits);
+  for (Adapter adapter : wanted) {
+    const ValueId id = graph.find(adapter.parameter);
+    if (settled && (id == ValueId::none || readers[index(id)].empty())) continue;
+    targets.find(id);
+    require(targets.refusal.empty(), Code::unsupported, adapter.parameter, "lora={} asks for an adapter of it, but {}",
+            printable(adapter.request.pattern), targets.refusal);
+    if (!settled) settle_matrices(adapter, targets.found, targets.matrix());
+    adapting.add(std::move(adapter), targets.found);
   }
   adapting.finish();
   for (const Adapter &adapter : adapters)

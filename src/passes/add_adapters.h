@@ -15,6 +15,8 @@ namespace protrain::passes {
 // readers must compute with the parameter plus the adapter's change. Throws Code::arg if a pattern matches no
 // parameter. Throws Code::mismatch if a request for one module matches no parameter, several parameters, or a parameter
 // that an earlier request matches.
+//   With choices.settled, adapts the parameters that are adapted in the graph that is trained. Their matrices have the
+// names and shapes that they have there, whatever reads the parameters here.
 std::vector<Adapter> add_adapters(graph::Graph &graph, const Choices &choices, const std::vector<graph::Split> &splits,
                                   std::vector<Finding> &findings);
 

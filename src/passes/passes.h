@@ -77,7 +77,7 @@ enum class BatchNorm : std::uint8_t {
   frozen,       // uses the running statistics, which stay as they are
 };
 
-struct Finding;
+struct PreparedModel;
 
 // The user's choices. The strings of `trainable`, `frozen` and `ties` are patterns: globs over initializer names.
 struct Choices {
@@ -94,10 +94,10 @@ struct Choices {
   // Names of outputs that may be the loss although they have axes: each is one number, whatever the batch is.
   std::set<std::string> numbers = {};
   // The next two members are set only for a second graph of the same file, which also computes outputs beside the loss.
-  // `shown` is the number of these outputs, which are the graph's last ones. `settled` holds the findings about the
-  // graph that is trained: its parameters are parameters here too, and all other initializers are constants.
+  // `shown` is the number of these outputs, which are the graph's last ones. `settled` is the model that is trained:
+  // its parameters are parameters here too, with the same ties and adapters, and all other initializers are constants.
   std::size_t shown = 0;
-  const std::vector<Finding> *settled = nullptr;
+  const PreparedModel *settled = nullptr;
 };
 
 // Facts that the file's own graph shows but the folded graph does not.

@@ -90,15 +90,17 @@ std::pair<graph::Array, graph::Array> read_by_identities(const graph::Graph &gra
   return {arrays.at(index(graph.outputs.at(0))), arrays.at(index(graph.outputs.at(1)))};
 }
 
-TEST(ShownOutputs, MayReadATransposedCopyOfWhatIsTrained) {
-  for (const auto &[read, other] : {std::pair("weight", "t"), std::pair("t", "weight")}) {
-    const LoadedModel loaded = loaded_with_copy(read, other, {});
-    EXPECT_EQ(loaded.prepared.graph.parameters.size(), 1u) << read;
-    const auto [y, z] = read_by_identities(loaded.outputs);
-    const std::vector<double> rows = y.doubles(), columns = z.doubles();
-    ASSERT_EQ(rows.size(), columns.size());
-    for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i], columns[i % 4 * 3 + i / 4]) << read << " " << i;
-  }
+TEST(ShownOutputs, MayReadATransposedCopyOfWhatIsTrainedOrAdapted) {
+  for (const auto &[read, other] : {std::pair("weight", "t"), std::pair("t", "weight")})
+    for (const bool adapts : {false, true}) {
+      const LoadedModel loaded = loaded_with_copy(read, other, adapts ? Pairs{{"lora", read}} : Pairs{});
+      EXPECT_EQ(loaded.prepared.graph.parameters.size(), adapts ? 3u : 1u) << read;
+      const auto [y, z] = read_by_identities(loaded.outputs);
+      const std::vector<double> rows = y.doubles(), columns = z.doubles();
+      ASSERT_EQ(rows.size(), columns.size());
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        EXPECT_NEAR(rows[i], columns[i % 4 * 3 + i / 4], 1e-6) << read << " " << i;
+    }
 }
 
 }  // namespace

@@ -21,9 +21,11 @@ AdapterRequest request(const std::string &pattern) {
   return {.pattern = pattern, .rank = kRank, .alpha = 6, .dropout = 0};
 }
 
-std::vector<Adapter> add(Graph &graph, const std::vector<AdapterRequest> &requests) {
+std::vector<Adapter> add(Graph &graph, const std::vector<AdapterRequest> &requests,
+                         const passes::PreparedModel *settled = nullptr) {
   std::vector<passes::Finding> findings;
-  std::vector<Adapter> adapters = passes::add_adapters(graph, {.adapters = requests}, {}, findings);
+  const passes::Choices choices = {.adapters = requests, .settled = settled};
+  std::vector<Adapter> adapters = passes::add_adapters(graph, choices, {}, findings);
   graph::verify(graph);
   EXPECT_EQ(findings.size(), 2 * adapters.size());
   return adapters;
@@ -55,9 +57,9 @@ Array merged(const Adapter &adapter, const Array &w, const Array &a, const Array
 
 // Adds an adapter for the parameter "w". The results must be those of `before` with the merged weights. Returns the
 // adapter.
-Adapter expect_merged_results(const Graph &before) {
+Adapter expect_merged_results(const Graph &before, const passes::PreparedModel *settled = nullptr) {
   Graph after = before;
-  const Adapter adapter = add(after, {request("w")}).at(0);
+  const Adapter adapter = add(after, {request("w")}, settled).at(0);
   const auto values = bound(after);
   const ValueId w = before.find("w");
   auto of_before = bound(before);
@@ -217,6 +219,34 @@ TEST(AddAdapters, KeepTheNameOfAModuleThatTheUserTells) {
   const Error error = error_of([&] { passes::add_adapters(own, choices, {}, findings); });
   EXPECT_EQ(error.code, Code::arg);
   EXPECT_NE(error.text.find("val_7 is told"), std::string::npos) << error.text;
+}
+
+// A second graph computes further outputs with the same adapters. It may read the parameter first by its transpose, or
+// read it elsewhere than the graph that is trained.
+TEST(AddAdapters, AsTheyAreInTheGraphThatIsTrained) {
+  const auto graph_of = [](bool looks_up, bool multiplies) {
+    HandBuilt b;
+    const ValueId x = b.input("x", {3, 4}), ids = b.input("ids", {2}, DType::i64), w = b.parameter("w", {4, 4});
+    if (multiplies) b.graph.outputs.push_back(b.add("MatMul", {x, b.transpose(w, {1, 0})}));
+    if (multiplies) b.graph.outputs.push_back(b.add("MatMul", {x, w}));
+    if (looks_up) b.graph.outputs.push_back(b.add("Gather", {w, ids}, {{"axis", std::int64_t{0}}}));
+    return b.graph;
+  };
+  HandBuilt plain;
+  plain.graph.outputs = {plain.add("MatMul", {plain.input("x", {3, 4}), plain.parameter("w", {4, 4})})};
+  for (Graph trained : {plain.graph, graph_of(true, false)}) {
+    passes::PreparedModel settled;
+    settled.adapters = add(trained, {request("w")});
+    const Adapter &wanted = settled.adapters.at(0);
+    for (const bool looks_up : {false, true}) {
+      const Adapter adapter = expect_merged_results(graph_of(looks_up, true), &settled);
+      EXPECT_EQ(adapter.a.name, wanted.a.name);
+      EXPECT_EQ(adapter.transposed, wanted.transposed);
+      EXPECT_EQ(adapter.embedding, wanted.embedding);
+    }
+    Graph without = graph_of(false, false);
+    EXPECT_TRUE(add(without, {request("w")}, &settled).empty());
+  }
 }
 
 TEST(AddAdapters, TheFirstPatternThatMatchesDecides) {

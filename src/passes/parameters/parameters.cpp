@@ -460,7 +460,7 @@ Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choic
       continue;
     }
     const bool settled = choices.settled != nullptr;
-    Finding finding = settled ? settled_finding(*choices.settled, graph.value(id).name) : judge.judge(id);
+    Finding finding = settled ? settled_finding(choices.settled->findings, graph.value(id).name) : judge.judge(id);
     const bool doubtful = !finding.doubt.empty();
     const bool empty = element_count(graph.value(id).type.shape) == 0;
     if (!empty && !settled) judge.overrule(finding);
@@ -478,7 +478,7 @@ Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choic
   for (ValueId id : constants) make_constant(graph, id, load);
   judged.unmatched = judge.unmatched();
   if (choices.settled != nullptr) {
-    tie_as_settled(graph, *choices.settled, judged.findings);
+    tie_as_settled(graph, choices.settled->findings, judged.findings);
   } else {
     require_used(choices.trainable, eligible, "trainable");
     require_used(choices.frozen, eligible, "frozen");
