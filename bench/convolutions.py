@@ -110,7 +110,7 @@ def main():
     elif args.peer:
         peer(args)
     else:
-        in_turn.compare(args, INPUTS, WAYS, args.name or "convolutions-" + args.model)
+        in_turn.compare(args, WAYS, args.name or "convolutions-" + args.model)
 
 
 if __name__ == "__main__":

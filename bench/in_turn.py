@@ -1,4 +1,4 @@
-"""Shared by the scripts that compare a training step with PyTorch's, in turn: recurrent.py, convolutions.py.
+"""Shared by the scripts that compare a training step with PyTorch's, in turn: models.py, recurrent.py, convolutions.py.
 
 Such a script calls itself: with --prepare FOLDER it writes the model and its inputs, FOLDER/NAME.npy, and with --peer WAY
 it prints the seconds of PyTorch's steps."""
@@ -17,16 +17,18 @@ def settled(seconds):
     return statistics.median(seconds[len(seconds) // 2:])
 
 
-def export(model, inputs, folder):
+def export(model, inputs, folder, dynamo=False):
     """Writes the model as a file, and its inputs {name: (batches, ...)}."""
     import numpy
     import torch
 
     for name, values in inputs.items():
         numpy.save(os.path.join(folder, name + ".npy"), values)
+    settings = {} if dynamo else {"opset_version": 17, "do_constant_folding": False,
+                                  "training": torch.onnx.TrainingMode.TRAINING}
     torch.onnx.export(model, tuple(torch.from_numpy(values)[0] for values in inputs.values()),
-                      os.path.join(folder, "model.onnx"), input_names=list(inputs), output_names=["loss"], dynamo=False,
-                      opset_version=17, do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
+                      os.path.join(folder, "model.onnx"), input_names=list(inputs), output_names=["loss"], dynamo=dynamo,
+                      **settings)
 
 
 def train(parameters, compute, batches, steps):
@@ -44,8 +46,9 @@ def train(parameters, compute, batches, steps):
     print(json.dumps({"seconds": seconds, "threads": torch.get_num_threads(), "torch": torch.__version__}))
 
 
-def ours(args, names, folder):
+def ours(args, folder):
     metrics = os.path.join(folder, "metrics.jsonl")
+    names = [file.removesuffix(".npy") for file in sorted(os.listdir(folder)) if file.endswith(".npy")]
     inputs = [word for name in names for word in ("--input", f"{name}={folder}/{name}.npy")]
     done = support.run([args.protrain, "train", os.path.join(folder, "model.onnx"), "--steps", str(args.steps), *inputs,
                         "--metrics", metrics, *args.options])
@@ -62,14 +65,14 @@ def theirs(args, way, preload, folder):
     return settled(json.loads(support.last_line(done.stdout))["seconds"])
 
 
-def compare(args, names, ways, result):
+def compare(args, ways, result):
     """Runs rounds and keeps bench/results/RESULT.json. `ways`: {way of PyTorch: whether MKL is told of an Intel}."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         if (done := support.run([*args.itself, "--prepare", folder])).returncode:
             raise SystemExit(done.stderr)
         for _ in range(args.rounds):
-            row = {"ours": ours(args, names, folder),
+            row = {"ours": ours(args, folder),
                    **{way: theirs(args, way, preload, folder) for way, preload in ways.items()}}
             rows.append(row)
             print("   ".join(f"{who} {1000 * of:.2f} ms" if isinstance(of, float) else f"{who}: {of}"

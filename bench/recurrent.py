@@ -56,7 +56,7 @@ def main():
     elif args.peer:
         peer(args)
     else:
-        in_turn.compare(args, INPUTS, WAYS, args.name or "recurrent")
+        in_turn.compare(args, WAYS, args.name or "recurrent")
 
 
 if __name__ == "__main__":
