@@ -4,14 +4,16 @@
     bench/convolutions.py PROTRAIN PYTHON [--model resnet18] [--batch 4] [--size 224] [--rounds 5] [--steps 12]
                           [--name convolutions-MODEL] [-- OPTION ...]
 
-PYTHON has torch and onnxscript. The models are ResNet-18 and MobileNetV2 with BatchNorm in training mode, and a network of
-two convolutions (`tiny`), each with a cross entropy and AdamW, in float32. A round runs every contender once, in a process
-of its own, one after the other. The median of the second half of its steps is its time. PyTorch runs in several ways, and
-its best one in each round counts: eager and compiled, in both layouts. Intel's MKL is always told that the processor is
-Intel's, which makes it faster. A way that PyTorch cannot run is recorded with its error. Results: bench/results/NAME.json"""
+PYTHON has torch and onnxscript. The models are ResNet-18, ResNet-50 and MobileNetV2 with BatchNorm in training mode, a UNet
+with GroupNorm that finds each pixel's class, and a network of two convolutions (`tiny`), each with a cross entropy and
+AdamW. All run in float32, or in bfloat16 with `-- --precision bf16`. A round runs every contender once, in a process of its
+own, one after the other. The median and the fastest of the second half of its steps are its times. PyTorch runs in several
+ways, and its best one in each round counts: eager and compiled, in both layouts. Intel's MKL is always told that the
+processor is Intel's, which makes it faster. A way that PyTorch cannot run is recorded with its error. Results:
+bench/results/NAME.json"""
 import in_turn
 
-WAYS = dict.fromkeys(("eager", "eager channels_last", "compiled", "compiled channels_last"), True)  # MKL told of an Intel
+WAYS = ("eager", "eager channels_last", "compiled", "compiled channels_last")
 INPUTS = ("image", "label")
 CLASSES = 10
 
@@ -33,6 +35,29 @@ def resnet18(nn, functional):
     for i, o, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)):
         layers += [Block(i, o, stride), Block(o, o, 1)]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, CLASSES))
+
+
+def resnet50(nn, functional):
+    def conv(i, o, kernel, stride=1):
+        return [nn.Conv2d(i, o, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(o)]
+
+    class Block(nn.Module):
+        def __init__(self, i, inner, stride):
+            super().__init__()
+            o = 4 * inner
+            self.body = nn.Sequential(*conv(i, inner, 1), nn.ReLU(), *conv(inner, inner, 3, stride), nn.ReLU(),
+                                      *conv(inner, o, 1))
+            self.skip = nn.Sequential(*conv(i, o, 1, stride)) if i != o else nn.Identity()
+
+        def forward(self, x):
+            return functional.relu(self.body(x) + self.skip(x))
+
+    layers, width = [*conv(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], 64
+    for inner, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for number in range(count):
+            layers.append(Block(width, inner, stride if number == 0 else 1))
+            width = 4 * inner
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, CLASSES))
 
 
 def mobilenet_v2(nn, functional):
@@ -61,12 +86,40 @@ def mobilenet_v2(nn, functional):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, CLASSES))
 
 
+def unet(nn, functional, widths=(64, 128, 256)):
+    import torch
+
+    def block(i, o):
+        return nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.GroupNorm(8, o), nn.SiLU(), nn.Conv2d(o, o, 3, padding=1),
+                             nn.GroupNorm(8, o), nn.SiLU())
+
+    class UNet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down = nn.ModuleList(block(i, o) for i, o in zip((3, *widths), widths))
+            self.wider = nn.ModuleList(nn.ConvTranspose2d(o, i, 2, 2) for i, o in zip(widths, widths[1:]))
+            self.up = nn.ModuleList(block(2 * o, o) for o in widths[:-1])
+            self.last = nn.Conv2d(widths[0], CLASSES, 1)
+
+        def forward(self, x):
+            kept = []
+            for level in self.down[:-1]:
+                kept.append(level(x))
+                x = functional.max_pool2d(kept[-1], 2)
+            x = self.down[-1](x)
+            for wider, up in zip(reversed(self.wider), reversed(self.up)):
+                x = up(torch.cat([kept.pop(), wider(x)], 1))
+            return self.last(x)
+
+    return UNet()
+
+
 def tiny(nn, functional):
     return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1),
                          nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, CLASSES))
 
 
-MODELS = {"resnet18": resnet18, "mobilenet_v2": mobilenet_v2, "tiny": tiny}
+MODELS = {"resnet18": resnet18, "resnet50": resnet50, "mobilenet_v2": mobilenet_v2, "unet": unet, "tiny": tiny}
 
 
 def model(args):
@@ -89,8 +142,9 @@ def data(args):
     import numpy
 
     drawn = numpy.random.default_rng(1)
+    labels = (2, args.batch, args.size, args.size) if args.model == "unet" else (2, args.batch)
     return [drawn.standard_normal((2, args.batch, 3, args.size, args.size), numpy.float32),
-            drawn.integers(0, CLASSES, (2, args.batch))]
+            drawn.integers(0, CLASSES, labels)]
 
 
 def peer(args):
@@ -100,7 +154,8 @@ def peer(args):
     trained = model(args).to(memory_format=layout)
     image, label = (torch.from_numpy(values) for values in data(args))
     batches = list(zip((one.contiguous(memory_format=layout) for one in image), label))
-    in_turn.train(trained.parameters(), torch.compile(trained) if "compiled" in args.peer else trained, batches, args.steps)
+    in_turn.train(trained.parameters(), torch.compile(trained) if "compiled" in args.peer else trained, batches, args.steps,
+                  "autocast" in args.peer)
 
 
 def main():
@@ -110,7 +165,8 @@ def main():
     elif args.peer:
         peer(args)
     else:
-        in_turn.compare(args, WAYS, args.name or "convolutions-" + args.model)
+        ways = [way + " autocast" * ("bf16" in args.options) for way in WAYS]
+        in_turn.compare(args, dict.fromkeys(ways, True), args.name or "convolutions-" + args.model)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ import support
 
 
 def settled(seconds):
-    return statistics.median(seconds[len(seconds) // 2:])
+    """The median and the fastest of the second half of the steps."""
+    later = seconds[len(seconds) // 2:]
+    return {"median": statistics.median(later), "fastest": min(later)}
 
 
 def export(model, inputs, folder, dynamo=False):
@@ -31,7 +33,7 @@ def export(model, inputs, folder, dynamo=False):
                       **settings)
 
 
-def train(parameters, compute, batches, steps):
+def train(parameters, compute, batches, steps, autocast=False):
     """Prints the seconds of each of PyTorch's steps. `compute` returns the loss of one of the batches."""
     import torch
 
@@ -39,7 +41,9 @@ def train(parameters, compute, batches, steps):
     seconds = []
     for step in range(steps):
         start = time.perf_counter()
-        compute(*batches[step % len(batches)]).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = compute(*batches[step % len(batches)])
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         seconds.append(time.perf_counter() - start)
@@ -65,6 +69,12 @@ def theirs(args, way, preload, folder):
     return settled(json.loads(support.last_line(done.stdout))["seconds"])
 
 
+def ratios_of(rows, ways, figure):
+    """The ratios of PyTorch's best way to ours within each round, by one figure of settled()."""
+    of = [min(row[way][figure] for way in ways if isinstance(row[way], dict)) / row["ours"][figure] for row in rows]
+    return {"median": statistics.median(of), "least": min(of), "most": max(of)}
+
+
 def compare(args, ways, result):
     """Runs rounds and keeps bench/results/RESULT.json. `ways`: {way of PyTorch: whether MKL is told of an Intel}."""
     rows = []
@@ -75,12 +85,13 @@ def compare(args, ways, result):
             row = {"ours": ours(args, folder),
                    **{way: theirs(args, way, preload, folder) for way, preload in ways.items()}}
             rows.append(row)
-            print("   ".join(f"{who} {1000 * of:.2f} ms" if isinstance(of, float) else f"{who}: {of}"
+            print("   ".join(f"{who} {1000 * of['median']:.2f} ms" if isinstance(of, dict) else f"{who}: {of}"
                              for who, of in row.items()), flush=True)
-    of = [min(row[way] for way in ways if isinstance(row[way], float)) / row["ours"] for row in rows]
-    ratio = {"median": statistics.median(of), "least": min(of), "most": max(of)}
-    print(f"PyTorch's best takes {ratio['median']:.2f} times as long ({min(of):.2f} to {max(of):.2f})")
-    support.save(result, {**args.setting, "options": args.options, "ratio": ratio, "rounds": rows})
+    ratios = {figure: ratios_of(rows, ways, figure) for figure in ("median", "fastest")}
+    for figure, ratio in ratios.items():
+        print(f"PyTorch's best takes {ratio['median']:.2f} times as long ({ratio['least']:.2f} to {ratio['most']:.2f}), "
+              f"by each one's {figure} step")
+    support.save(result, {**args.setting, "options": args.options, "ratios": ratios, "rounds": rows})
 
 
 def arguments(description, kind, kinds, sizes, rounds_and_steps):

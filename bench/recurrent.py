@@ -5,10 +5,11 @@
                        [--layers 1] [--directions 1] [--rounds 5] [--steps 40] [--name recurrent] [-- OPTION ...]
 
 PYTHON has torch and onnxscript. The model is nn.LSTM, nn.GRU or nn.RNN, and the mean squared difference of its output
-from a target, with AdamW, in float32. A round runs every contender once, in a process of its own, one after the other. The median
-of the second half of its steps is its time. PyTorch runs in several ways, and its best one in each round counts: with
-oneDNN's recurrent layers and without, each as it is and with Intel's MKL told that the processor is Intel's, which makes
-MKL faster. A way that PyTorch cannot run is recorded with its error. Results: bench/results/NAME.json"""
+from a target, with AdamW, in float32. A round runs every contender once, in a process of its own, one after the other. The
+median and the fastest of the second half of its steps are its times. PyTorch runs in several ways, and its best one in
+each round counts: with oneDNN's recurrent layers and without, each as it is and with Intel's MKL told that the processor is
+Intel's, which makes MKL faster. A way that PyTorch cannot run is recorded with its error. Results:
+bench/results/NAME.json"""
 import in_turn
 
 WAYS = {"onednn": False, "plain": False, "onednn mkl": True, "plain mkl": True}  # True: with MKL told of an Intel

@@ -41,6 +41,7 @@ struct ConvShape : WindowSizes {
 
   std::int64_t channels_in_group() const { return channels / groups; }
   std::int64_t maps_in_group() const { return maps / groups; }
+  bool is_depthwise() const { return groups > 1 && groups == channels && groups == maps; }
   // Returns how many samples a kernel takes in one round: the largest divisor of `samples` for which a round takes at
   // most `round_bytes`, or 1 if a single sample takes more. Each sample takes `sample_bytes`. A round takes at most
   // `most` samples. All rounds are equal, because the number divides `samples`; a prime number of samples above `most`

@@ -12,11 +12,13 @@ namespace protrain::backend::cpu {
 namespace {
 using Desc = dnnl::memory::desc;
 using Dims = dnnl::memory::dims;
-constexpr auto kF32 = dnnl::memory::data_type::f32;
+using Type = dnnl::memory::data_type;
 constexpr auto kAny = dnnl::memory::format_tag::any;
 constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 
 std::size_t number(ConvOperand operand) { return static_cast<std::size_t>(operand); }
+
+Type type_of(DType dtype) { return dtype == DType::bf16 ? Type::bf16 : Type::f32; }
 
 // Returns the number of spatial axes in oneDNN's shapes. It is 2 if possible, because oneDNN has fast code for two.
 int axes_of(const ConvShape &s) {
@@ -45,8 +47,9 @@ std::array<Dims, 3> dims_of(const ConvShape &s, std::int64_t samples) {
 }
 
 // Returns the layouts of one sample of x, of w, and of one sample of y, as they are in the project's tensors. `row` is
-// the distance, in elements, from the weights of one map to those of the next map.
-std::array<Desc, 3> plain_layouts(const ConvShape &s, std::int64_t row) {
+// the distance, in elements, from the weights of one map to those of the next map. The result has elements of type
+// `result`.
+std::array<Desc, 3> plain_layouts(const ConvShape &s, std::int64_t row, DType result) {
   std::array<Dims, 3> dims = dims_of(s, 1);
   std::array<Desc, 3> layouts;
   for (std::size_t i = 0; i < layouts.size(); ++i) {
@@ -55,7 +58,7 @@ std::array<Desc, 3> plain_layouts(const ConvShape &s, std::int64_t row) {
       if (s.groups > 1) strides[0] = s.maps_in_group() * row;
       strides[s.groups > 1 ? 1 : 0] = row;
     }
-    layouts[i] = Desc(dims[i], kF32, strides);
+    layouts[i] = Desc(dims[i], type_of(i == number(s.result) ? result : s.dtype), strides);
   }
   return layouts;
 }
@@ -84,37 +87,45 @@ struct Choice {
 
 Choice choose(const ConvShape &s) {
   const std::array<Dims, 3> dims = dims_of(s, s.samples);
-  const Desc x(dims[0], kF32, kAny), w(dims[1], kF32, kAny), y(dims[2], kF32, kAny);
+  const auto any_layout = [&](ConvOperand operand, Type type) { return Desc(dims[number(operand)], type, kAny); };
+  const Desc x = any_layout(ConvOperand::x, type_of(s.dtype)), w = any_layout(ConvOperand::w, type_of(s.dtype)),
+             y = any_layout(ConvOperand::y, type_of(s.dtype)), result = any_layout(s.result, Type::f32);
   const Windows at = windows_of(s);
   const dnnl::primitive_attr attributes = onednn_attributes();
+  const bool makes_y = s.result == ConvOperand::y;
   const dnnl::convolution_forward::primitive_desc forward(
-      {dnnl::prop_kind::forward_training, kDirect, x, w, y, at.strides, at.dilations, at.before, at.after}, attributes,
-      onednn_engine());
-  if (s.result == ConvOperand::y)
+      {dnnl::prop_kind::forward_training, kDirect, x, w, makes_y ? result : y, at.strides, at.dilations, at.before,
+       at.after},
+      attributes, onednn_engine());
+  if (makes_y)
     return {dnnl::convolution_forward(forward),
             forward.impl_info_str(),
             {forward.src_desc(), forward.weights_desc(), forward.dst_desc()},
             forward.scratchpad_desc()};
   if (s.result == ConvOperand::x) {
     const dnnl::convolution_backward_data::primitive_desc data(
-        {kDirect, x, w, y, at.strides, at.dilations, at.before, at.after}, attributes, onednn_engine(), forward);
+        {kDirect, result, w, y, at.strides, at.dilations, at.before, at.after}, attributes, onednn_engine(), forward);
     return {dnnl::convolution_backward_data(data),
             data.impl_info_str(),
             {data.diff_src_desc(), data.weights_desc(), data.diff_dst_desc()},
             data.scratchpad_desc()};
   }
   const dnnl::convolution_backward_weights::primitive_desc weights(
-      {kDirect, x, w, y, at.strides, at.dilations, at.before, at.after}, attributes, onednn_engine(), forward);
+      {kDirect, x, result, y, at.strides, at.dilations, at.before, at.after}, attributes, onednn_engine(), forward);
   return {dnnl::convolution_backward_weights(weights),
           weights.impl_info_str(),
           {weights.src_desc(), weights.diff_weights_desc(), weights.diff_dst_desc()},
           weights.scratchpad_desc()};
 }
 
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
 // Returns true if the implementation called `name` is code that oneDNN generates for the convolution itself. The other
-// implementations unroll windows or do not use vectors, and allocate when they run.
-bool is_direct(std::string_view name) {
-  return (name.starts_with("jit") || name.starts_with("brg")) && name.find("gemm") == std::string_view::npos;
+// implementations unroll windows or do not use vectors, and allocate when they run. The name ends in the instructions
+// that the code uses. Without those for bfloat16 it is slower than float32.
+bool is_direct(std::string_view name, DType dtype) {
+  if (dtype == DType::bf16 && !contains(name, "avx512_core_bf16") && !contains(name, "amx")) return false;
+  return (name.starts_with("jit") || name.starts_with("brg")) && !contains(name, "gemm");
 }
 
 // Takes the layout of a tensor of samples, and returns the layout of a single sample. Returns an empty optional if the
@@ -184,12 +195,12 @@ struct BlockedConv::State {
   std::array<std::optional<Conversion>, 3> conversions;  // none for an operand whose layouts are equal
 };
 
-std::optional<BlockedConv> BlockedConv::find(const ConvShape &shape, std::int64_t row, int seats) {
+std::optional<BlockedConv> BlockedConv::find(const ConvShape &shape, std::int64_t row, DType result, int seats) {
   require_room_for_primitive();
   try {
     auto state = std::make_unique<State>(State{.shape = shape, .choice = choose(shape)});
-    if (!is_direct(state->choice.name)) return std::nullopt;
-    state->plain = plain_layouts(shape, row);
+    if (!is_direct(state->choice.name, shape.dtype)) return std::nullopt;
+    state->plain = plain_layouts(shape, row, result);
     for (std::size_t i = 0; i < 3; ++i) {
       const bool weights = i == number(ConvOperand::w);
       const std::optional<Desc> layout = weights ? state->choice.layouts[i] : one_sample(state->choice.layouts[i]);

@@ -1,6 +1,7 @@
 // Convolutions by oneDNN on one thread. oneDNN computes in layouts of its own, in which a few channels of a position
-// lie side by side. So operands are converted into these layouts, and results are converted back. All elements are
-// float32. Create convolutions on a thread of the team, because OpenMP is limited to one thread only on these threads.
+// lie side by side. So operands are converted into these layouts, and results are converted back. oneDNN reads float32
+// or bfloat16, and its results are always float32. Create convolutions on a thread of the team, because OpenMP is
+// limited to one thread only on these threads.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,12 @@ namespace protrain::backend::cpu {
 class BlockedConv {
  public:
   // Makes oneDNN's convolution for `shape`. Returns an empty optional if oneDNN would unroll the windows, compute
-  // without vectors, or mix samples in its layout. `row` is the distance, in elements, from the weights of one map to
-  // those of the next map. It is larger than the number of weights in a map if w is cut out of larger weights. Each of
-  // the `seats` seats has operands of its own, so threads can run the convolution at the same time, each on another
-  // seat.
-  static std::optional<BlockedConv> find(const ConvShape &shape, std::int64_t row, int seats);
+  // without vectors, mix samples in its layout, or compute in bfloat16 without the processor's instructions for it.
+  // `row` is the distance, in elements, from the weights of one map to those of the next map. It is larger than the
+  // number of weights in a map if w is cut out of larger weights. convert() makes elements of type `result` from the
+  // convolution's result. Each of the `seats` seats has operands of its own, so threads can run the convolution at the
+  // same time, each on another seat.
+  static std::optional<BlockedConv> find(const ConvShape &shape, std::int64_t row, DType result, int seats);
   ~BlockedConv();
   BlockedConv(BlockedConv &&) noexcept;
   BlockedConv &operator=(BlockedConv &&) noexcept;

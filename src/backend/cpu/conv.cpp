@@ -286,12 +286,17 @@ bool is_nearly_empty(const ConvShape &s) {
   return places > kMostPlaces * static_cast<double>(s.input_count() + s.kernel_count() + s.output_count());
 }
 
-KernelPtr make_in_float32(const ConvShape &shape, int team_size) {
+KernelPtr make_in_float32(ConvShape shape, int team_size) {
+  shape.dtype = DType::f32;
   if (is_nearly_empty(shape)) return make_unrolled_conv(shape, team_size);
   if (KernelPtr depthwise = make_depthwise_conv(shape, team_size)) return depthwise;
   if (KernelPtr blocked = make_blocked_conv(shape, team_size)) return blocked;
   return make_unrolled_conv(shape, team_size);
 }
+
+// Returns true if oneDNN may compute the convolution in bfloat16. Depthwise convolutions read each element a few times
+// only, so products of bfloat16 save little there.
+bool is_in_bf16(const ConvShape &s) { return s.dtype == DType::bf16 && !is_nearly_empty(s) && !s.is_depthwise(); }
 
 // A convolution of operands of a narrow type. It widens all operands, runs a float32 kernel, and narrows the result.
 template <typename T>
@@ -352,10 +357,10 @@ class WidenedConv : public CpuKernel {
 KernelPtr make_conv(const KernelRequest &request, int team_size) {
   const ConvShape shape(request);
   return by_float(request, request.inputs.at(0), [&]<typename T>(T) -> KernelPtr {
-    if constexpr (std::is_same_v<T, float>)
-      return make_in_float32(shape, team_size);
-    else
-      return std::make_unique<WidenedConv<T>>(request, shape, team_size);
+    if constexpr (std::is_same_v<T, float>) return make_in_float32(shape, team_size);
+    if (is_in_bf16(shape))
+      if (KernelPtr blocked = make_blocked_conv(shape, team_size)) return blocked;
+    return std::make_unique<WidenedConv<T>>(request, shape, team_size);
   });
 }
 

@@ -66,7 +66,8 @@ Steps steps_of(const ConvShape &whole, const ConvShape &part, ConvOperand operan
 }
 
 // Computes Conv and ConvTranspose. A unit of work is a part of the result (some groups, channels or maps) for one
-// sample.
+// sample. The elements of operands are of type T.
+template <typename T>
 class BlockedResult : public CpuKernel {
  public:
   BlockedResult(const ConvShape &s, BlockedConv conv, std::int64_t parts, int team_size)
@@ -74,13 +75,13 @@ class BlockedResult : public CpuKernel {
         conv_(std::move(conv)),
         parts_(parts),
         source_(s.result == ConvOperand::y ? ConvOperand::x : ConvOperand::y),
-        result_(s.result),
         from_(steps_of(s, conv_.shape(), source_)),
-        to_(steps_of(s, conv_.shape(), result_)) {
+        to_(steps_of(s, conv_.shape(), s.result)) {
     ScratchLayout own;
     weight_bytes_ = round_up(conv_.bytes(ConvOperand::w), kAlignment);
     source_at_ = own.bytes(conv_.is_plain(source_) ? 0 : conv_.bytes(source_));
-    result_at_ = own.bytes(conv_.is_plain(result_) ? 0 : conv_.bytes(result_));
+    result_at_ = own.bytes(conv_.is_plain(shape_.result) ? 0 : conv_.bytes(shape_.result));
+    sums_at_ = own.take<float>(adds_wide() ? channels_of_part() * channel_elements() : 0);
     conv_at_ = own.bytes(conv_.scratch_bytes());
     scratch_ = TeamScratch(checked_multiply(weight_bytes_, static_cast<std::uint64_t>(parts)), own.total());
     scratch_bytes = scratch_.bytes(team_size);
@@ -89,8 +90,7 @@ class BlockedResult : public CpuKernel {
   void run(Member &member, const Launch &launch) override {
     const Range laid = share(parts_, 1, member);
     for (std::int64_t part = laid.begin; part < laid.end; ++part)
-      conv_.convert(member.index, ConvOperand::w, input<float>(launch, 1) + part * weight_step(),
-                    weights(launch, part));
+      conv_.convert(member.index, ConvOperand::w, input<T>(launch, 1) + part * weight_step(), weights(launch, part));
     member.barrier();
     const Range mine = share(shape_.samples * parts_, 1, member);
     std::int64_t held = -1;  // the first element of the source that was converted last; -1: none
@@ -99,7 +99,7 @@ class BlockedResult : public CpuKernel {
       const std::int64_t sample = by_part ? i % shape_.samples : i / parts_;
       const std::int64_t part = by_part ? i / shape_.samples : i % parts_;
       const std::int64_t first = sample * from_.sample + part * from_.part;
-      const void *source = input<float>(launch, 0) + first;
+      const void *source = input<T>(launch, 0) + first;
       if (!conv_.is_plain(source_)) {
         std::byte *copy = scratch_.own<std::byte>(member, launch, source_at_);
         if (first != held) conv_.convert(member.index, source_, source, copy);
@@ -118,39 +118,51 @@ class BlockedResult : public CpuKernel {
   std::int64_t weight_step() const {
     const std::int64_t row = shape_.channels_in_group() * shape_.kernel_count();
     if (to_.part == 0) return 0;
-    const bool by_channels = shape_.groups == 1 && result_ == ConvOperand::x;
+    const bool by_channels = shape_.groups == 1 && shape_.result == ConvOperand::x;
     return by_channels ? conv_.shape().channels * shape_.kernel_count() : conv_.shape().maps * row;
   }
   std::byte *weights(const Launch &launch, std::int64_t part) const {
     return TeamScratch::shared<std::byte>(launch, static_cast<std::uint64_t>(part) * weight_bytes_);
   }
 
+  // Returns true if a bias is added to float32 sums before they are narrowed.
+  bool adds_wide() const { return shape_.bias && !std::is_same_v<T, float>; }
+  std::int64_t channels_of_part() const {
+    return shape_.result == ConvOperand::y ? conv_.shape().maps : conv_.shape().channels;
+  }
+  std::int64_t channel_elements() const {
+    return shape_.result == ConvOperand::y ? shape_.output_count() : shape_.input_count();
+  }
+
   void compute(const Member &member, const Launch &launch, std::int64_t sample, std::int64_t part, const void *source) {
-    float *plain = output<float>(launch, 0) + sample * to_.sample + part * to_.part;
-    void *result = conv_.is_plain(result_) ? plain : scratch_.own<void>(member, launch, result_at_);
-    const bool makes_y = result_ == ConvOperand::y;
+    T *to = output<T>(launch, 0) + sample * to_.sample + part * to_.part;
+    void *plain = adds_wide() ? scratch_.own<void>(member, launch, sums_at_) : to;
+    void *result = conv_.is_plain(shape_.result) ? plain : scratch_.own<void>(member, launch, result_at_);
+    const bool makes_y = shape_.result == ConvOperand::y;
     conv_.run(member.index, makes_y ? source : result, weights(launch, part), makes_y ? result : source,
               scratch_.own<void>(member, launch, conv_at_));
-    if (result != plain) conv_.convert(member.index, result_, result, plain);
+    if (result != plain) conv_.convert(member.index, shape_.result, result, plain);
     if (!shape_.bias) return;
-    const std::int64_t channels = makes_y ? conv_.shape().maps : conv_.shape().channels;
-    const std::int64_t count = makes_y ? shape_.output_count() : shape_.input_count();
-    for (std::int64_t c = 0; c < channels; ++c, plain += count)
-      store_channel(plain, launch, part * channels + c, plain, count);
+    const float *sums = static_cast<const float *>(plain);
+    const std::int64_t channels = channels_of_part(), count = channel_elements();
+    for (std::int64_t c = 0; c < channels; ++c)
+      store_channel(sums + c * count, launch, part * channels + c, to + c * count, count);
   }
 
   const ConvShape shape_;
   BlockedConv conv_;
   const std::int64_t parts_;
-  const ConvOperand source_, result_;
+  const ConvOperand source_;
   const Steps from_, to_;
-  std::uint64_t weight_bytes_, source_at_, result_at_, conv_at_;
+  std::uint64_t weight_bytes_, source_at_, result_at_, sums_at_, conv_at_;
   TeamScratch scratch_;
 };
 
 // Computes ConvWeightGrad. The samples are cut into rounds. The x and y of a round take at most kRoundBytes, unless the
 // round is a single sample. In each round, a unit of work is a part of the weights, summed over the samples of the
-// round. The results of the rounds are added from the first round to the last.
+// round. The results of the rounds are added from the first round to the last, in float32. The elements of operands are
+// of type T.
+template <typename T>
 class BlockedWeights : public CpuKernel {
  public:
   BlockedWeights(const ConvShape &s, BlockedConv conv, std::int64_t parts, int team_size)
@@ -211,8 +223,7 @@ class BlockedWeights : public CpuKernel {
     const Range mine = share(samples * static_cast<std::int64_t>(p.copies), 1, member);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
       const std::int64_t part = i / samples, sample = i % samples;
-      const float *from =
-          input<float>(launch, number) + (round * samples + sample) * p.steps.sample + part * p.steps.part;
+      const T *from = input<T>(launch, number) + (round * samples + sample) * p.steps.sample + part * p.steps.part;
       conv_.convert(member.index, p.operand, from,
                     TeamScratch::shared<std::byte>(launch, at + static_cast<std::uint64_t>(part) * p.bytes +
                                                                static_cast<std::uint64_t>(sample) * p.sample_bytes));
@@ -220,18 +231,18 @@ class BlockedWeights : public CpuKernel {
   }
   const void *operand(const Launch &launch, const Placed &p, std::size_t number, std::int64_t round, std::int64_t part,
                       std::uint64_t at) const {
-    if (p.in_place) return input<float>(launch, number) + round * conv_.shape().samples * p.steps.sample;
+    if (p.in_place) return input<T>(launch, number) + round * conv_.shape().samples * p.steps.sample;
     return TeamScratch::shared<std::byte>(launch,
                                           at + (p.copies == 1 ? 0 : static_cast<std::uint64_t>(part) * p.bytes));
   }
 
   void compute(const Member &member, const Launch &launch, std::int64_t round, std::int64_t part) {
     const std::int64_t count = conv_.shape().maps * shape_.channels_in_group() * shape_.kernel_count();
-    float *plain = output<float>(launch, 0) + part * count;
+    T *plain = output<T>(launch, 0) + part * count;
     auto *sums = TeamScratch::shared<float>(launch, sums_at_ + static_cast<std::uint64_t>(part) * weight_bytes_);
     float *own = scratch_.own<float>(member, launch, weights_at_);
     const bool last = round + 1 == rounds(), ready = conv_.is_plain(ConvOperand::w);
-    float *result = own;
+    void *result = own;
     if (rounds() == 1 && ready) result = plain;
     if (rounds() > 1 && round == 0) result = sums;
     conv_.run(member.index, operand(launch, x_, 0, round, part, x_at_), result,
@@ -260,7 +271,7 @@ class BlockedWeights : public CpuKernel {
 // Returns the number of samples in each round of BlockedWeights.
 std::int64_t samples_of_weights_round(const ConvShape &s) {
   const std::int64_t elements = s.channels * s.input_count() + s.maps * s.output_count();
-  return s.samples_of_round(elements * static_cast<std::int64_t>(sizeof(float)), kRoundBytes);
+  return s.samples_of_round(elements * static_cast<std::int64_t>(size_of(s.dtype)), kRoundBytes);
 }
 }  // namespace
 
@@ -269,10 +280,13 @@ KernelPtr make_blocked_conv(const ConvShape &shape, int team_size) {
   const std::int64_t samples = weights ? samples_of_weights_round(shape) : 1;
   const std::int64_t parts = parts_of(shape, weights ? 1 : shape.samples);
   const std::int64_t row = shape.channels_in_group() * shape.kernel_count();
-  std::optional<BlockedConv> conv = BlockedConv::find(part_of(shape, samples, parts), row, team_size);
+  const DType result = shape.bias ? DType::f32 : shape.dtype;  // a bias is added in float32
+  std::optional<BlockedConv> conv = BlockedConv::find(part_of(shape, samples, parts), row, result, team_size);
   if (!conv) return nullptr;
-  if (weights) return std::make_unique<BlockedWeights>(shape, std::move(*conv), parts, team_size);
-  return std::make_unique<BlockedResult>(shape, std::move(*conv), parts, team_size);
+  return with_float(shape.dtype, [&]<typename T>(T) -> KernelPtr {
+    if (weights) return std::make_unique<BlockedWeights<T>>(shape, std::move(*conv), parts, team_size);
+    return std::make_unique<BlockedResult<T>>(shape, std::move(*conv), parts, team_size);
+  });
 }
 
 }  // namespace protrain::backend::cpu

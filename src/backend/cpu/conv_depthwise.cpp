@@ -266,7 +266,7 @@ class DepthwiseConv : public CpuKernel {
 }  // namespace
 
 KernelPtr make_depthwise_conv(const ConvShape &shape, int team_size) {
-  if (shape.groups == 1 || shape.groups != shape.channels || shape.groups != shape.maps) return nullptr;
+  if (!shape.is_depthwise()) return nullptr;
   return std::make_unique<DepthwiseConv>(shape, team_size);
 }
 
