@@ -19,7 +19,7 @@ test:
 # The same tests with more random cases.
 thorough:
 	scripts/test.sh
-	ctest --preset thorough --parallel $$(nproc) -R '^(random_plans|composed|onnx_import|faults)/'
+	ctest --preset thorough --parallel $$(nproc) -R '^(random_plans|composed|onnx_import|faults)/|^conformance/RandomForms'
 
 # Every change must pass this before it is sent.
 check: test
