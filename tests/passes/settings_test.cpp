@@ -77,7 +77,7 @@ TEST(Settings, OfSeveralAxesAreConstants) {
   EXPECT_FALSE(anchors.parameter);
 }
 
-// What is constant can be folded and fused. What is a frozen parameter cannot.
+// A constant can be folded and fused. A frozen parameter cannot.
 TEST(Settings, ThatAreNotTrainedAreConstants) {
   HandBuilt b;
   const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("m.weight", {4, 4})});
