@@ -12,13 +12,10 @@ namespace protrain::backend::cpu {
 namespace {
 using Desc = dnnl::memory::desc;
 using Dims = dnnl::memory::dims;
-using Type = dnnl::memory::data_type;
 constexpr auto kAny = dnnl::memory::format_tag::any;
 constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 
 std::size_t number(ConvOperand operand) { return static_cast<std::size_t>(operand); }
-
-Type type_of(DType dtype) { return dtype == DType::bf16 ? Type::bf16 : Type::f32; }
 
 // Returns the number of spatial axes in oneDNN's shapes. It is 2 if possible, because oneDNN has fast code for two.
 int axes_of(const ConvShape &s) {
@@ -58,7 +55,7 @@ std::array<Desc, 3> plain_layouts(const ConvShape &s, std::int64_t row, DType re
       if (s.groups > 1) strides[0] = s.maps_in_group() * row;
       strides[s.groups > 1 ? 1 : 0] = row;
     }
-    layouts[i] = Desc(dims[i], type_of(i == number(s.result) ? result : s.dtype), strides);
+    layouts[i] = Desc(dims[i], onednn_type(i == number(s.result) ? result : s.dtype), strides);
   }
   return layouts;
 }
@@ -87,9 +84,11 @@ struct Choice {
 
 Choice choose(const ConvShape &s) {
   const std::array<Dims, 3> dims = dims_of(s, s.samples);
-  const auto any_layout = [&](ConvOperand operand, Type type) { return Desc(dims[number(operand)], type, kAny); };
-  const Desc x = any_layout(ConvOperand::x, type_of(s.dtype)), w = any_layout(ConvOperand::w, type_of(s.dtype)),
-             y = any_layout(ConvOperand::y, type_of(s.dtype)), result = any_layout(s.result, Type::f32);
+  const auto any_layout = [&](ConvOperand operand, DType dtype) {
+    return Desc(dims[number(operand)], onednn_type(dtype), kAny);
+  };
+  const Desc x = any_layout(ConvOperand::x, s.dtype), w = any_layout(ConvOperand::w, s.dtype),
+             y = any_layout(ConvOperand::y, s.dtype), result = any_layout(s.result, DType::f32);
   const Windows at = windows_of(s);
   const dnnl::primitive_attr attributes = onednn_attributes();
   const bool makes_y = s.result == ConvOperand::y;

@@ -23,9 +23,7 @@ constexpr std::int64_t kLeastPanelRows = 64;   // with fewer rows, reading b for
 constexpr std::int64_t kMostPanels = 1 << 22;  // most panels of a member, which keeps a list of them
 
 dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, bool transposed = false) {
-  return {{rows, columns},
-          type == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32,
-          transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
+  return {{rows, columns}, onednn_type(type), transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
 }
 
 // Returns the depth of a panel: the part of K that the panel covers. K is cut into several panels if it is large and b

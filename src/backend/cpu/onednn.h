@@ -7,12 +7,18 @@
 #include <span>
 #include <string>
 
+#include "base/dtype.h"
 #include "base/error.h"
 
 namespace protrain::backend::cpu {
 
 dnnl::engine &onednn_engine();
 dnnl::stream &onednn_stream();  // holds no state on the cpu, so all threads share it
+
+// Returns oneDNN's name of bfloat16 or float32.
+inline dnnl::memory::data_type onednn_type(DType dtype) {
+  return dtype == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
 
 // Returns oneDNN's version, the number of the instructions that it may use (dnnl_cpu_isa_t), and its hints on their use
 // (dnnl_cpu_isa_hints_t): "oneDNN 2.6.2, 0x67, hints 0". The variable ONEDNN_MAX_CPU_ISA limits the instructions, and
