@@ -62,6 +62,10 @@ set_property(GLOBAL APPEND PROPERTY ROOM_OBJECTS $<TARGET_OBJECTS:fmt_code>)
 
 room(base LIBRARIES fmt_code Threads::Threads PkgConfig::URING nlohmann_json::nlohmann_json ${CMAKE_DL_LIBS})
 target_include_directories(room_base SYSTEM PRIVATE ${XXHASH_INCLUDE_DIR})
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/base/checksum_avx2.cpp PROPERTIES
+                              COMPILE_OPTIONS -mavx2 SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+endif()
 room(graph ROOMS base)
 room(ops ROOMS graph)
 room(onnx_import DIR onnx_import ROOMS ops)

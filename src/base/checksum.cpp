@@ -4,9 +4,14 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include "base/checksum_avx2.h"
+
 namespace protrain {
 
 std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t before) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return checksum_avx2(bytes.data(), bytes.size(), before);
+#endif
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), before);
 }
 
