@@ -28,6 +28,7 @@ struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;
   std::vector<DType> precisions;   // the element types that a step can be computed in
   std::uint64_t memory_bytes = 0;  // the most that may be used
+  std::uint64_t cache_bytes = 0;   // of the largest caches together; 0: not known
   bool shares_memory = false;      // the device computes in the host's memory; else it has its own
   bool shares_cores = false;       // the device computes on the host's cores; else it has its own
   int threads = 0;                 // team size; 0: the device has no team

@@ -1,9 +1,15 @@
 #include "base/processors.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string_view>
+
+#include "base/cgroup.h"
+#include "base/text.h"
 
 // OpenMP's functions. A process may lack them, because only the backend for the host's processor needs OpenMP.
 extern "C" {
@@ -51,6 +57,26 @@ std::vector<std::set<int>> places() {
   return all;
 }
 
+// A cache of one processor. Processors that share it name it alike.
+struct SharedCache {
+  std::uint64_t level = 0;
+  std::uint64_t bytes = 0;
+  std::string name;
+};
+
+SharedCache largest_cache(const std::string &directory) {
+  SharedCache largest;
+  for (int index = 0;; ++index) {
+    const std::string cache = fmt::format("{}/index{}/", directory, index);
+    const auto level = cgroup::number_in(cache + "level");
+    if (!level) return largest;
+    const std::string size = cgroup::text_of(cache + "size");  // "32768K"
+    const auto kib = parse_integer(std::string_view(size).substr(0, size.find('K')));
+    if (kib.value_or(0) > 0 && *level > largest.level)
+      largest = {*level, static_cast<std::uint64_t>(*kib) << 10, cgroup::text_of(cache + "shared_cpu_list")};
+  }
+}
+
 }  // namespace
 
 Processors::Processors() {
@@ -72,6 +98,17 @@ void Processors::give_to(pthread_t thread) const noexcept {
   if (places_.empty()) return;
   const auto *set = reinterpret_cast<const cpu_set_t *>(places_.data());
   pthread_setaffinity_np(thread, places_.size() * sizeof places_[0], set);
+}
+
+std::uint64_t cache_bytes(const std::string &root) {
+  std::map<std::string, std::uint64_t> caches;
+  for (const int id : scheduled_processors()) {
+    const SharedCache largest = largest_cache(fmt::format("{}/sys/devices/system/cpu/cpu{}/cache", root, id));
+    caches[largest.name] = largest.bytes;
+  }
+  std::uint64_t bytes = 0;
+  for (const auto &[name, each] : caches) bytes += each;
+  return bytes;
 }
 
 }  // namespace protrain

@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 namespace protrain {
@@ -23,5 +25,10 @@ class Processors {
   int count_ = 1;
   std::vector<unsigned long> places_;  // a cpu_set_t of any size; empty: OpenMP binds no threads
 };
+
+// Returns the bytes of the largest caches that these processors have, all caches together: 12 x 32 MiB where 96
+// processors share twelve caches of level 3. Returns 0 if the system does not say. `root` is the directory above /sys:
+// "" except in tests.
+std::uint64_t cache_bytes(const std::string &root = "");
 
 }  // namespace protrain

@@ -23,6 +23,7 @@ using graph::Node;
 
 // Bytes of device memory that plans leave free: kernels and recordings are loaded there when they first run.
 constexpr std::uint64_t kLeastReserve = 768ull << 20;
+constexpr std::uint64_t kSpan = 2, kMostPlaces = 64;
 // An algorithm replaces the default one if it takes less than this share of the default's time. Less gain is noise.
 constexpr double kWorthAnother = 0.98;
 
@@ -76,17 +77,31 @@ class Measurement {
 
   void find_work() {
     std::set<std::string> seen;
-    for (const Graph *graph : request_.graphs)
+    for (const Graph *graph : request_.graphs) {
+      std::uint64_t touched = 0;
+      for (const graph::Value &value : graph->values()) touched += byte_count(value.type.dtype, value.type.shape);
+      touched_ = std::max(touched_, touched);
       for (const Node &node : graph->nodes()) {
         if (!ops::has_kernel(node)) continue;
         const std::string signature = ops::signature(*graph, node);
         if (!profile_.kernels.contains(signature) && seen.insert(signature).second && fits(*graph, node))
           nodes_.emplace_back(graph, &node);
       }
+    }
   }
 
   bool fits(const Graph &graph, const Node &node) {
     return Operands(graph, node, kernels_.of_node(graph, node).scratch_bytes).bytes() <= request_.memory;
+  }
+
+  // Returns in how many places the operands lie in turn. A launch should find them as in a step: in memory, if a step
+  // touches more bytes than the caches hold, because other kernels run before a value is read again. With few more
+  // bytes than the caches hold, part of them would stay there, so kSpan times as many are walked over.
+  std::size_t place_count(const Operands &operands) const {
+    const std::uint64_t span = std::min(touched_, kSpan * device_.info().cache_bytes);
+    const std::uint64_t each = std::max<std::uint64_t>(operands.place_bytes(), 1);
+    const std::uint64_t fitting = (request_.memory - std::min(request_.memory, operands.scratch_bytes())) / each;
+    return std::clamp<std::uint64_t>(std::min((span + each - 1) / each, fitting), 1, kMostPlaces);
   }
 
   // Times one kernel. Returns false if its time cannot be measured. Its time then follows from the profile's rates.
@@ -97,15 +112,17 @@ class Measurement {
     // Otherwise times only the algorithm that the kernel uses now. This is the earlier choice, if the profile has one.
     const int count = request_.variants && !profile_.variants.contains(signature) ? kernel.variant_count() : 1;
     const Operands operands(graph, node, most_scratch(graph, node, kernel, count));
-    DeviceMemory memory(device_, operands.bytes());
-    const LaunchOperands launch = operands.place(memory);
+    const std::size_t places = place_count(operands);
+    DeviceMemory memory(device_, operands.bytes(places));
+    const std::vector<LaunchOperands> launches = operands.place(memory, places);
+    std::size_t launched = 0;
     int chosen = -1;
     double least = 0;
     std::exception_ptr refusal;
     for (int variant = 0; variant < count; ++variant) try {
         if (count > 1) kernel.use_variant(variant);
         if (kernel.scratch_bytes > operands.scratch_bytes()) continue;
-        const double seconds = stopwatch_.quickest([&] { launch.on(device_, kernel); });
+        const double seconds = stopwatch_.quickest([&] { launches[launched++ % places].on(device_, kernel); });
         if (chosen >= 0 && seconds >= least * (chosen == 0 ? kWorthAnother : 1)) continue;
         chosen = variant;
         least = seconds;
@@ -169,6 +186,7 @@ class Measurement {
   Stopwatch stopwatch_;
   std::vector<std::pair<const Graph *, const Node *>> nodes_;  // one per signature
   std::size_t done_ = 0, of_ = 0;
+  std::uint64_t touched_ = 0;  // the most bytes that the values of one of the graphs have together
 };
 
 }  // namespace

@@ -119,16 +119,19 @@ Operands::Operands(const graph::Graph &graph, const graph::Node &node, std::uint
     : graph_(graph), node_(node), scratch_bytes_(scratch) {
   for (ValueId id : node.inputs) inputs_.push_back(take(graph, id));
   for (ValueId id : node.outputs) outputs_.push_back(take(graph, id));
-  scratch_ = take(scratch);
+}
+
+std::uint64_t Operands::bytes(std::size_t places) const {
+  return checked_add(checked_multiply(place_bytes_, places), round_up(scratch_bytes_, kDiskAlignment));
 }
 
 std::uint64_t Operands::take(std::uint64_t bytes) {
-  const std::uint64_t at = bytes_;
-  bytes_ = round_up(checked_add(bytes_, bytes), kDiskAlignment);
+  const std::uint64_t at = place_bytes_;
+  place_bytes_ = round_up(checked_add(place_bytes_, bytes), kDiskAlignment);
   return at;
 }
 
-// Returns the offset of one input or output in the memory, or kAbsent if the node lacks it. Also notes the smallest
+// Returns the offset of one input or output in its place, or kAbsent if the node lacks it. Also notes the smallest
 // dimension of all inputs and outputs. For most nodes fill_input() draws indices below that dimension, so that every
 // index lies inside the table that it points into.
 std::uint64_t Operands::take(const graph::Graph &graph, ValueId id) {
@@ -141,7 +144,7 @@ std::uint64_t Operands::take(const graph::Graph &graph, ValueId id) {
 
 // Fills one input. Matrix products and other operators that count flops get numbers of both signs, like weights and
 // activations. All others get positive numbers, because positive numbers have logarithms and roots.
-void Operands::fill_input(DeviceMemory &memory, std::size_t input) const {
+void Operands::fill_input(DeviceMemory &memory, std::size_t input, std::size_t places) const {
   const Type &type = graph_.value(node_.inputs[input]).type;
   const ops::Op *op = ops::find(node_.op);
   const bool is_product = op != nullptr && op->flops != nullptr;
@@ -149,20 +152,35 @@ void Operands::fill_input(DeviceMemory &memory, std::size_t input) const {
   const std::uint64_t bound = type.dtype == DType::boolean ? 2 : rows > 0 ? rows : smallest_dim_;
   const std::vector<std::uint64_t> integers = integers_for(graph_, node_, input);
   const std::uint64_t bytes = byte_count(type.dtype, type.shape);
-  memory.fill(
-      inputs_[input], bytes,
-      integers.empty() ? random_tile(type.dtype, bytes, is_product, bound) : tile_of(type.dtype, bytes, integers));
+  const std::vector<std::byte> tile =
+      integers.empty() ? random_tile(type.dtype, bytes, is_product, bound) : tile_of(type.dtype, bytes, integers);
+  for (std::size_t place = 0; place < places; ++place) memory.fill(place * place_bytes_ + inputs_[input], bytes, tile);
 }
 
-LaunchOperands Operands::place(DeviceMemory &memory) const {
-  const auto address = [&](std::uint64_t at) { return at == kAbsent ? nullptr : memory.data() + at; };
-  LaunchOperands launch{.scratch = memory.data() + scratch_};
-  for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    if (inputs_[i] != kAbsent) fill_input(memory, i);
-    launch.inputs.push_back(address(inputs_[i]));
+void Operands::fill_output(DeviceMemory &memory, std::size_t output, std::size_t places) const {
+  const Type &type = graph_.value(node_.outputs[output]).type;
+  const std::uint64_t bytes = byte_count(type.dtype, type.shape);
+  const std::vector<std::byte> tile(std::min(kTileBytes, bytes));
+  for (std::size_t place = 0; place < places; ++place)
+    memory.fill(place * place_bytes_ + outputs_[output], bytes, tile);
+}
+
+std::vector<LaunchOperands> Operands::place(DeviceMemory &memory, std::size_t places) const {
+  for (std::size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i] != kAbsent) fill_input(memory, i, places);
+  for (std::size_t i = 0; i < outputs_.size() && places > 1; ++i)
+    if (outputs_[i] != kAbsent) fill_output(memory, i, places);
+
+  std::vector<LaunchOperands> launches(places);
+  std::byte *at = memory.data();
+  for (LaunchOperands &launch : launches) {
+    const auto address = [at](std::uint64_t offset) { return offset == kAbsent ? nullptr : at + offset; };
+    for (std::uint64_t offset : inputs_) launch.inputs.push_back(address(offset));
+    for (std::uint64_t offset : outputs_) launch.outputs.push_back(address(offset));
+    launch.scratch = memory.data() + places * place_bytes_;
+    at += place_bytes_;
   }
-  for (std::uint64_t at : outputs_) launch.outputs.push_back(address(at));
-  return launch;
+  return launches;
 }
 
 }  // namespace protrain::measure

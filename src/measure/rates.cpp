@@ -119,7 +119,7 @@ class SquareProduct {
   double seconds(Time time) {
     DeviceMemory memory(device_, bytes());
     const Operands placed = operands();
-    const LaunchOperands launch = placed.place(memory);
+    const LaunchOperands launch = placed.place(memory).front();
     return time([&] { launch.on(device_, kernel_); });
   }
 

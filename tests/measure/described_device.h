@@ -37,7 +37,10 @@ class DescribedDevice final : public backend::Device {
   double sustained = 1;    // the share of their speed that products of bfloat16 keep after kShortRun seconds of a step
   double lone_update = 0;  // bytes per second of an update without moments on the host; 0: the host's bandwidth
 
+  void set_cache_bytes(std::uint64_t bytes) { info_.cache_bytes = bytes; }
+
   double now() const { return now_; }
+  const std::set<const void *> &written() const { return written_; }  // the first outputs of all launches
   std::uint64_t allocated() const { return allocated_; }
 
   const backend::DeviceInfo &info() const override { return info_; }
@@ -113,6 +116,7 @@ class DescribedDevice final : public backend::Device {
     if (failure != Code::ok) fail(failure, "described", "the launch fails");
     for (const auto &operands : {launch.inputs, launch.outputs})
       for (const void *operand : operands) EXPECT_TRUE(operand == nullptr || holds(operand, 0));
+    if (!launch.outputs.empty()) written_.insert(launch.outputs[0]);
     const auto &timed = static_cast<TimedKernel &>(kernel);
     if (timed.variant == refused) fail(Code::unsupported, "described", "the algorithm refuses to run");
     const bool slower = timed.tires && at(queue) > kShortRun;
@@ -169,9 +173,9 @@ class DescribedDevice final : public backend::Device {
   }
 
   const profile::Profile machine_;
-  const backend::DeviceInfo info_;
+  backend::DeviceInfo info_;
   std::map<std::uintptr_t, std::uint64_t> blocks_;  // bytes, by first address
-  std::set<const void *> pinned_;
+  std::set<const void *> pinned_, written_;
   std::uintptr_t next_ = std::uintptr_t{1} << 52;  // no process on the host has such addresses
   std::uint64_t allocated_ = 0;
   double now_ = 0, crossed_ = 0, updated_ = 0;

@@ -88,6 +88,37 @@ TEST(Measure, FailsIfNoAlgorithmRuns) {
   EXPECT_EQ(test::code_of([] { measured_product({1, 0.5}, true, 0, 1); }), Code::unsupported);
 }
 
+// Measures a square product of the given side. The graph has `values` matrices of this size, of which the product uses
+// three. Returns in how many places the product's output lay.
+std::size_t places_of_product(std::int64_t side, int values, std::uint64_t cache_bytes, std::uint64_t memory) {
+  test::DescribedDevice device(profile::known_machine("h200"));
+  device.set_cache_bytes(cache_bytes);
+  Graph graph;
+  std::vector<graph::ValueId> ids;
+  for (int i = 0; i < values; ++i)
+    ids.push_back(graph.add_value({.name = "matrix", .type = {DType::f32, {side, side}}}));
+  graph.add_node({.op = "MatMul", .name = "product", .inputs = {ids[0], ids[1]}, .outputs = {ids[2]}});
+  run::Kernels kernels(device);
+  const backend::Optimizer optimizer;
+  Profile profile = profile::known_machine("h200");
+  measure(device, kernels,
+          {.graphs = {&graph}, .optimizer = optimizer, .memory = memory, .now = [&] { return device.now(); }}, profile,
+          nullptr);
+  return device.written().size();
+}
+
+TEST(Measure, FindsOperandsInMemoryIfAStepTouchesMoreThanTheCachesHold) {
+  constexpr std::int64_t kSide = 1024;
+  constexpr std::uint64_t kMatrix = 4 << 20, kMuch = 1 << 30;
+  EXPECT_EQ(places_of_product(kSide, 100, 8 * kMatrix, kMuch), 6u) << "3 matrices in 6 places: twice the caches";
+  EXPECT_EQ(places_of_product(kSide, 12, 8 * kMatrix, kMuch), 4u) << "a step touches only 12 matrices";
+  EXPECT_EQ(places_of_product(kSide, 3, 8 * kMatrix, kMuch), 1u);
+  EXPECT_EQ(places_of_product(kSide, 100, kMatrix, kMuch), 1u) << "one place is larger than the caches";
+  EXPECT_EQ(places_of_product(kSide, 100, 0, kMuch), 1u) << "the caches are not known";
+  EXPECT_EQ(places_of_product(kSide, 100, 8 * kMatrix, 10 * kMatrix), 3u) << "there is memory for three";
+  EXPECT_EQ(places_of_product(16, 1000, 8 * kMatrix, kMuch), 64u) << "filling many places would take long";
+}
+
 const Graph &training() {
   static const Graph graph = test::training_graph(kModel);
   return graph;

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/processor.h"
+#include "base/processors.h"
 #include "base/threads.h"
 
 namespace protrain::backend::cpu {
@@ -52,6 +53,7 @@ class CpuDevice : public Device {
              .kind = DeviceKind::cpu,
              .precisions = {DType::f32, DType::bf16, DType::f16},
              .memory_bytes = available_memory(),
+             .cache_bytes = cache_bytes(),
              .shares_memory = true,
              .shares_cores = true,
              .threads = team_.size()};
