@@ -23,7 +23,9 @@ using graph::Node;
 
 // Bytes of device memory that plans leave free: kernels and recordings are loaded there when they first run.
 constexpr std::uint64_t kLeastReserve = 768ull << 20;
-constexpr std::uint64_t kSpan = 2, kMostPlaces = 64;
+// The places of a kernel's operands take together kSpan times the bytes of the caches: with few more bytes than the
+// caches hold, part of them would stay there. More than kMostSpan bytes or kMostPlaces would take long to fill.
+constexpr std::uint64_t kSpan = 2, kMostSpan = 256ull << 20, kMostPlaces = 64;
 // An algorithm replaces the default one if it takes less than this share of the default's time. Less gain is noise.
 constexpr double kWorthAnother = 0.98;
 
@@ -95,10 +97,9 @@ class Measurement {
   }
 
   // Returns in how many places the operands lie in turn. A launch should find them as in a step: in memory, if a step
-  // touches more bytes than the caches hold, because other kernels run before a value is read again. With few more
-  // bytes than the caches hold, part of them would stay there, so kSpan times as many are walked over.
+  // touches more bytes than the caches hold, because other kernels run before a value is read again.
   std::size_t place_count(const Operands &operands) const {
-    const std::uint64_t span = std::min(touched_, kSpan * device_.info().cache_bytes);
+    const std::uint64_t span = std::min({touched_, kSpan * device_.info().cache_bytes, kMostSpan});
     const std::uint64_t each = std::max<std::uint64_t>(operands.place_bytes(), 1);
     const std::uint64_t fitting = (request_.memory - std::min(request_.memory, operands.scratch_bytes())) / each;
     return std::clamp<std::uint64_t>(std::min((span + each - 1) / each, fitting), 1, kMostPlaces);

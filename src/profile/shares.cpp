@@ -1,11 +1,12 @@
 #include <algorithm>
-#include <cmath>
 
 #include "profile/profile.h"
 
 namespace protrain::profile {
 
 namespace {
+
+constexpr double kLeastShare = 0.05;  // of its speed that compute keeps beside the disk
 
 // Lowers the shares of two queues that use the same resource. A queue's share is the fraction of its full speed that it
 // keeps while the other queue works. At full speed the two queues together need `wanted` of the resource. If `wanted`
@@ -14,6 +15,15 @@ void share(Shares &shares, Queue a, Queue b, double capacity, double wanted) {
   if (capacity <= 0 || wanted <= capacity) return;
   for (const auto &[one, other] : {std::pair(a, b), std::pair(b, a)})
     shares[one][other] = std::min(shares[one][other], capacity / wanted);
+}
+
+// Returns the share of its speed that compute keeps while one queue of the disk works alone and moves `rate` bytes per
+// second. Each byte takes the same time of the cores, which copy and checksum it. compute_beside_disk is compute's
+// share while the disk moves as many bytes as it can in both directions beside compute.
+double compute_beside(const Profile &p, double rate) {
+  const double both = p.disk_total() * p.disk_beside_compute;
+  if (both <= 0) return 1;
+  return std::max(kLeastShare, 1 - (1 - p.compute_beside_disk) * rate / both);
 }
 
 }  // namespace
@@ -35,13 +45,9 @@ Shares shares(const Profile &p) {
     share(shares, Queue::comm, Queue::download, p.download, p.download + p.link);
   }
   if (p.shares_cores) {
-    for (const Queue disk : {Queue::disk_read, Queue::disk_write}) {
-      // While several queues work, a queue's speed is multiplied by its share beside each of the others.
-      // compute_beside_disk is compute's share while both queues of the disk work, so it is the product of two shares.
-      // Each of these two is the square root of compute_beside_disk.
-      shares[Queue::compute][disk] = std::sqrt(p.compute_beside_disk);
-      shares[disk][Queue::compute] = p.disk_beside_compute;
-    }
+    shares[Queue::compute][Queue::disk_read] = compute_beside(p, p.disk_read);
+    shares[Queue::compute][Queue::disk_write] = compute_beside(p, p.disk_write);
+    for (const Queue disk : {Queue::disk_read, Queue::disk_write}) shares[disk][Queue::compute] = p.disk_beside_compute;
     shares[Queue::compute][Queue::comm] = p.compute_beside_link;
     shares[Queue::comm][Queue::compute] = p.link_beside_compute;
   }

@@ -51,8 +51,7 @@ class LiveBytes {
 };
 
 // Advances the time from one event to the next. An event is the start or the end of an instruction. Between two events,
-// each queue works at a constant speed: full speed times the shares (profile::Shares) that the other busy queues leave
-// it.
+// each queue works at a constant speed, which depends on the other busy queues (profile::Shares).
 class Time {
  public:
   Time(const Program &program, const std::vector<std::int64_t> &ns, const Queues &queues)
@@ -94,9 +93,17 @@ class Time {
     }
   }
 
-  // Returns the speed of the instruction that the worker runs, while other workers run theirs; 1 is full speed.
+  // Returns the speeds of the instructions that the workers run; 1 is full speed, 0 is that of an idle worker.
   // Everything on compute's worker counts as compute, even an instruction of another queue: it is slowed like compute,
   // and slows other queues like compute.
+  PerQueue<double> speeds() const {
+    PerQueue<double> speeds{};
+    for (const Queue worker : kQueues)
+      if (running_[worker] && worker != Queue::compute) speeds[worker] = speed(worker);
+    if (running_[Queue::compute]) speeds[Queue::compute] = speed_of_compute(speeds);
+    return speeds;
+  }
+
   double speed(Queue worker) const {
     double speed = 1;
     for (const Queue other : kQueues)
@@ -104,15 +111,20 @@ class Time {
     return std::max(speed, kLeastSpeed);
   }
 
+  // What a queue takes from compute depends on how much it moves. So a queue that is slowed itself takes less.
+  double speed_of_compute(const PerQueue<double> &others) const {
+    double speed = 1;
+    for (const Queue other : kQueues)
+      if (other != Queue::compute) speed *= 1 - (1 - queues_.shares[Queue::compute][other]) * others[other];
+    return std::max(speed, kLeastSpeed);
+  }
+
   // Advances the time until the next instruction ends. Returns false if no instruction is running.
   bool finish(std::vector<Entry> &entries) {
-    PerQueue<double> speeds{};
+    const PerQueue<double> speeds = this->speeds();
     double step = std::numeric_limits<double>::infinity();
     for (const Queue worker : kQueues)
-      if (running_[worker]) {
-        speeds[worker] = speed(worker);
-        step = std::min(step, left_[worker] / speeds[worker]);
-      }
+      if (running_[worker]) step = std::min(step, left_[worker] / speeds[worker]);
     if (step == std::numeric_limits<double>::infinity()) return false;
     now_ += step;
     for (const Queue worker : kQueues) {

@@ -78,9 +78,24 @@ TEST(Shares, MakeDiskAndComputeShareTheCoresThatAreShared) {
     EXPECT_EQ(share(profile, Queue::compute, disk), 1) << "a device of its own computes on";
     EXPECT_EQ(share(profile, disk, Queue::compute), 1);
     profile.shares_cores = true;
-    EXPECT_EQ(share(profile, Queue::compute, disk), 0.75) << "0.5625 beside both";
     EXPECT_EQ(share(profile, disk, Queue::compute), 0.5);
   }
+}
+
+TEST(Shares, TakeFromComputeWhatTheBytesOfTheDiskCost) {
+  Profile profile = small();
+  profile.shares_cores = true;
+  profile.disk_read = 6, profile.disk_write = 2, profile.disk_both_ways = 4;
+  profile.compute_beside_disk = 0.75;
+  profile.disk_beside_compute = 1;
+  EXPECT_EQ(share(profile, Queue::compute, Queue::disk_read), 0.625) << "half as many bytes again as both ways move";
+  EXPECT_EQ(share(profile, Queue::compute, Queue::disk_write), 0.875) << "half as many";
+  profile.disk_beside_compute = 0.5;
+  EXPECT_EQ(share(profile, Queue::compute, Queue::disk_write), 0.75) << "0.75 was measured beside 2 bytes per second";
+  profile.compute_beside_disk = 0.05;
+  EXPECT_EQ(share(profile, Queue::compute, Queue::disk_read), 0.05);
+  profile.disk_read = profile.disk_write = profile.disk_both_ways = 0;
+  EXPECT_EQ(share(profile, Queue::compute, Queue::disk_read), 1) << "there is no disk";
 }
 
 TEST(Shares, AreAboveNothingAndAtMostAll) {

@@ -79,8 +79,9 @@ TEST(Simulation, SlowsEachByItsOwnShare) {
   Queues queues = beside();
   queues.shares[Queue::compute][Queue::disk_read] = 0.8;
   queues.shares[Queue::disk_read][Queue::compute] = 0.5;
-  // The disk's 50 ns end at time 100, when 20 of compute's 100 ns are left.
-  EXPECT_EQ(spans({{Queue::compute, 100}, {Queue::disk_read, 50}}, queues), (Spans{{0, 120}, {0, 100}}));
+  // The disk works at half its speed, so compute keeps 0.9 of its own. The disk's 50 ns end at time 100, when 10 of
+  // compute's 100 ns are left.
+  EXPECT_EQ(spans({{Queue::compute, 100}, {Queue::disk_read, 50}}, queues), (Spans{{0, 110}, {0, 100}}));
 }
 
 TEST(Simulation, SlowsByAllThatAreAtWork) {
@@ -148,15 +149,31 @@ TEST(Queues, RunAllBesideComputeOnAMachineWithADeviceOfItsOwn) {
 TEST(Queues, RunOnlyTheDiskAndExchangesBesideComputeWhereCoresAreShared) {
   profile::Profile profile;
   profile.shares_cores = true;
+  profile.disk_read = profile.disk_write = profile.disk_both_ways = 1e9;
   profile.compute_beside_disk = 0.5625;
   profile.compute_beside_link = 0.875;
   profile.link_beside_compute = 0.5;
   const Queues queues = queues_of(profile);
   EXPECT_EQ(queues.beside, (Beside{false, false, false, false, true, true, true}));
   EXPECT_TRUE(queues.issued_in_turn);
-  EXPECT_EQ(queues.shares[Queue::compute][Queue::disk_read] * queues.shares[Queue::compute][Queue::disk_write], 0.5625);
+  EXPECT_EQ(queues.shares[Queue::compute][Queue::disk_read], 0.5625);
+  EXPECT_EQ(queues.shares[Queue::compute][Queue::disk_write], 0.5625);
   EXPECT_EQ(queues.shares[Queue::compute][Queue::comm], 0.875);
   EXPECT_EQ(queues.shares[Queue::comm][Queue::compute], 0.5);
+}
+
+// The disk reads 4 and writes 2 bytes per ns alone, and moves 4 in all in both directions.
+TEST(Queues, TakeTheSameFromComputeForTheSameBytesOfTheDisk) {
+  profile::Profile profile;
+  profile.shares_cores = true;
+  profile.disk_read = profile.disk_both_ways = 4e9, profile.disk_write = 2e9;
+  profile.compute_beside_disk = 0.75;
+  const Queues queues = queues_of(profile);
+  const Job read{Queue::disk_read, 100}, write{Queue::disk_write, 200}, later{Queue::disk_write, 200, {0}};
+  const Job compute{Queue::compute, 1000};
+  EXPECT_EQ(spans({read, later, compute}, queues)[2].second, 1050)
+      << "200 ns in both directions take a quarter of these";
+  EXPECT_NEAR(static_cast<double>(spans({read, write, compute}, queues)[2].second), 1050, 5);
 }
 
 // Prices the hand-built step on a machine where a kernel takes 1 s and copies run at a few bytes per second.
