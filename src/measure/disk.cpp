@@ -104,8 +104,8 @@ void measure_disk(backend::Device &device, const std::string &directory, profile
   if (!profile.shares_cores) return;
 
   Load load(device);
-  double beside = 0;
-  profile.compute_beside_disk = load.share_beside([&] { beside = transfers.both_ways(); });
+  double beside = 0;  // the best of several rates
+  profile.compute_beside_disk = load.share_beside([&] { beside = std::max(beside, transfers.both_ways()); });
   profile.disk_beside_compute = std::clamp(beside / profile.disk_both_ways, 0.05, 1.0);
 }
 

@@ -90,9 +90,11 @@ void measure_link(backend::Device &device, const Link &link, std::uint64_t bytes
   profile.link = static_cast<double>(bytes) * (link.steps.ranks() - 1) / std::max(large - small, large / 10);
   if (!profile.shares_cores) return;
   const int count = static_cast<int>(std::clamp(kBeside / large, double{kFewestBeside}, double{kMostBeside}));
-  double together = 0;
+  double together = std::numeric_limits<double>::infinity();  // the least of several times
   const double share = Load(device).share_beside([&] {
-    for (int i = 0; i < count; ++i) together += exchange.seconds(bytes);
+    double seconds = 0;
+    for (int i = 0; i < count; ++i) seconds += exchange.seconds(bytes);
+    together = std::min(together, seconds);
   });
   profile.compute_beside_link = std::ranges::min(comm::gather_values(link.hosts, share));
   together = std::ranges::max(comm::gather_values(link.hosts, together));

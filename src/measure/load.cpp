@@ -1,6 +1,7 @@
 #include "measure/load.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <exception>
 #include <system_error>
@@ -18,6 +19,7 @@ namespace {
 
 constexpr std::uint64_t kBytes = 512ull << 10;  // fits the caches, so that cores limit the speed of copies, not memory
 constexpr double kAlone = 0.05;                 // seconds of the load alone
+constexpr std::size_t kTurns = 5;              // an odd number: medians are taken
 
 template <typename Do>
 std::jthread start_thread(const Do &act) {
@@ -38,8 +40,19 @@ std::jthread start_thread(const Do &act) {
 Load::Load(backend::Device &device) : device_(device), from_(kBytes, "profiling"), to_(kBytes, "profiling") {}
 
 double Load::share_beside(const std::function<void()> &work) {
-  const double start = steady_now();
-  const double alone = until([&] { return steady_now() - start > kAlone; });
+  std::array<double, kTurns> alone{}, beside{};
+  for (std::size_t turn = 0; turn < kTurns; ++turn) {
+    const double start = steady_now();
+    alone[turn] = until([&] { return steady_now() - start > kAlone; });
+    beside[turn] = speed_beside(work);
+  }
+  std::ranges::sort(alone);
+  std::ranges::sort(beside);
+  return std::clamp(beside[kTurns / 2] / alone[kTurns / 2], 0.05, 1.0);
+}
+
+// Runs `work` once on a thread of its own. Returns the load's speed meanwhile.
+double Load::speed_beside(const std::function<void()> &work) {
   std::atomic<bool> over{false};
   std::exception_ptr failure;
   const auto guarded = [&] {
@@ -54,7 +67,7 @@ double Load::share_beside(const std::function<void()> &work) {
   const double beside = until([&] { return over.load(); });
   worker.join();
   if (failure) std::rethrow_exception(failure);
-  return std::clamp(beside / alone, 0.05, 1.0);
+  return beside;
 }
 
 // Copies until `stop` returns true. Returns copies per second.

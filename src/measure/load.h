@@ -14,11 +14,13 @@ class Load {
  public:
   explicit Load(backend::Device &device);
 
-  // Measures the speed of the load alone. Then runs `work` on a thread of its own, and measures the speed of the load
-  // meanwhile. Returns the second speed divided by the first, limited to 0.05 to 1. Throws what `work` throws.
+  // Measures the speed of the load alone, and then while `work` runs on a thread of its own, several times in turn,
+  // because each of the two takes only some 50 milliseconds and anything disturbs it. Returns the median of the second
+  // speeds divided by that of the first, limited to 0.05 to 1. Throws what `work` throws.
   double share_beside(const std::function<void()> &work);
 
  private:
+  double speed_beside(const std::function<void()> &work);
   double until(const std::function<bool()> &stop);
   void loop();
 

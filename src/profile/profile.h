@@ -83,8 +83,8 @@ inline std::uint64_t left_to_the_system(std::uint64_t free) {
 }
 
 // shares[a][b]: the fraction of its speed that queue `a` keeps while queue `b` works too. Two queues slow each other if
-// they use the same bus, disk or cores, or the host's memory; shares.cpp has the cases. Compute keeps its share beside a
-// queue that works at full speed, and more beside one that is slowed itself.
+// they use the same bus, disk or cores, or the host's memory; shares.cpp has the cases. Compute keeps its share beside
+// a queue that works at full speed, and more beside one that is slowed itself.
 using Shares = PerQueue<PerQueue<double>>;
 Shares shares(const Profile &profile);
 
