@@ -6,7 +6,7 @@ namespace protrain::profile {
 
 namespace {
 
-constexpr double kLeastShare = 0.05;  // of its speed that compute keeps beside the disk
+constexpr double kLeastShare = 0.05;  // of its speed that compute keeps beside a queue
 
 // Lowers the shares of two queues that use the same resource. A queue's share is the fraction of its full speed that it
 // keeps while the other queue works. At full speed the two queues together need `wanted` of the resource. If `wanted`
@@ -17,14 +17,9 @@ void share(Shares &shares, Queue a, Queue b, double capacity, double wanted) {
     shares[one][other] = std::min(shares[one][other], capacity / wanted);
 }
 
-// Returns the share of its speed that compute keeps while one queue of the disk works alone and moves `rate` bytes per
-// second. Each byte takes the same time of the cores, which copy and checksum it. compute_beside_disk is compute's
-// share while the disk moves as many bytes as it can in both directions beside compute.
-double compute_beside(const Profile &p, double rate) {
-  const double both = p.disk_total() * p.disk_beside_compute;
-  if (both <= 0) return 1;
-  return std::max(kLeastShare, 1 - (1 - p.compute_beside_disk) * rate / both);
-}
+// Returns the share of its speed that compute keeps beside a queue that works alone, at full speed. `measured` is its
+// share beside a queue that was `times` slower. Each byte takes the same time of the cores, which copy and checksum it.
+double beside_full_speed(double measured, double times) { return std::max(kLeastShare, 1 - (1 - measured) * times); }
 
 }  // namespace
 
@@ -45,10 +40,13 @@ Shares shares(const Profile &p) {
     share(shares, Queue::comm, Queue::download, p.download, p.download + p.link);
   }
   if (p.shares_cores) {
-    shares[Queue::compute][Queue::disk_read] = compute_beside(p, p.disk_read);
-    shares[Queue::compute][Queue::disk_write] = compute_beside(p, p.disk_write);
-    for (const Queue disk : {Queue::disk_read, Queue::disk_write}) shares[disk][Queue::compute] = p.disk_beside_compute;
-    shares[Queue::compute][Queue::comm] = p.compute_beside_link;
+    // compute_beside_disk was measured while the disk moved bytes in both directions.
+    const double both_ways = p.disk_total() * p.disk_beside_compute;
+    for (const auto &[disk, rate] : {std::pair(Queue::disk_read, p.disk_read), {Queue::disk_write, p.disk_write}}) {
+      if (both_ways > 0) shares[Queue::compute][disk] = beside_full_speed(p.compute_beside_disk, rate / both_ways);
+      shares[disk][Queue::compute] = p.disk_beside_compute;
+    }
+    shares[Queue::compute][Queue::comm] = beside_full_speed(p.compute_beside_link, 1 / p.link_beside_compute);
     shares[Queue::comm][Queue::compute] = p.link_beside_compute;
   }
   return shares;
