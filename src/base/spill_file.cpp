@@ -23,6 +23,8 @@ namespace protrain {
 
 namespace {
 
+// Parts of 256 KiB to 4 MiB, with 4 to 32 requests in flight, were tried on a virtual disk that reads 4 and writes 9
+// GB/s. None was faster than these two numbers. Parts of 256 KiB take two to four times as much of the system's time.
 constexpr std::uint64_t kPart = 1 << 20;  // bytes of a transfer per request
 constexpr unsigned kDepth = 8;            // requests in flight
 
