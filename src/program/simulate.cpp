@@ -111,7 +111,8 @@ class Time {
     return std::max(speed, kLeastSpeed);
   }
 
-  // What a queue takes from compute depends on how much it moves. So a queue that is slowed itself takes less.
+  // Returns compute's speed beside the other workers. A queue takes from compute in proportion to the bytes that it
+  // moves, so a queue that is slowed itself takes less.
   double speed_of_compute(const PerQueue<double> &others) const {
     double speed = 1;
     for (const Queue other : kQueues)
