@@ -14,7 +14,7 @@ FOREIGN = {"google/protobuf": "onnx_import", "onnx_import/model.pb.h": "onnx_imp
            "xxhash.h": "src/base", "cuda_runtime.h": "src/backend/cuda", "cublasLt.h": "src/backend/cuda",
            "mpi.h": "src/comm/mpi", "gloo/": "src/comm/gloo", "nccl.h": "src/comm/nccl"}
 # Files that still include each other; a header and its sources count as one. No others may be added.
-KNOTS = ({"src/backend/cpu/gemm", "src/backend/cpu/widened_product"},
+KNOTS = ({"src/backend/cpu/product", "src/backend/cpu/widened_product"},
          {"src/backend/cuda/attention", "src/backend/cuda/attention_tiles"})
 
 

@@ -1,5 +1,5 @@
-// Compares Product, Gemm, WidenedProduct and TiledProduct with sums in double. Checks that repeated runs and other
-// addresses give the same bits. Checks which implementation oneDNN chooses.
+// Compares Product, Gemm, WidenedProduct, TiledProduct and PackedProduct with sums in double. Checks that repeated runs
+// and other addresses give the same bits. Checks which implementation oneDNN chooses.
 #include "backend/cpu/gemm.h"
 
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 #include <random>
 
 #include "arith/f16.h"
+#include "backend/cpu/packed_product.h"
 #include "backend/cpu/tile.h"
 #include "backend/cpu/tiled_product.h"
 #include "backend/cpu/widened_product.h"
@@ -270,8 +271,10 @@ TEST(WidenedProduct, TakesNoMoreScratchForMoreOfAnything) {
   EXPECT_EQ(WidenedProduct(larger, 1).scratch_bytes(), WidenedProduct(shape, 1).scratch_bytes());
 }
 
-std::vector<double> run_tiled(const GemmShape &shape, const Operands &operands, int team_size) {
-  const TiledProduct product(shape, team_size);
+// Runs the members of a team one after the other.
+template <typename TheProduct>
+std::vector<double> run_cells(const GemmShape &shape, const Operands &operands, int team_size) {
+  TheProduct product(shape, team_size);
   MemoryBlock scratch(product.scratch_bytes(), "scratch");
   for (int i = 0; i < team_size; ++i) {
     std::memset(scratch.data(), 0xFF, scratch.size());
@@ -290,14 +293,14 @@ TEST(TiledProduct, IsTheProductInEveryForm) {
   for (const GemmShape &shape : shapes)
     for (const GemmShape &form : forms(shape)) {
       const Operands operands(form);
-      expect_close(run_tiled(form, operands, 1), expected(form), form);
+      expect_close(run_cells<TiledProduct>(form, operands, 1), expected(form), form);
     }
 }
 
 TEST(TiledProduct, OfManyRowsAndColumnsIsTheProduct) {
   if (!has_tiles()) GTEST_SKIP() << "needs AVX2";
   const GemmShape shape{.m = 1100, .n = 1100, .k = 70, .accumulate = true, .in = DType::bf16, .out = DType::bf16};
-  expect_close(run_tiled(shape, Operands(shape), 1), expected(shape), shape);
+  expect_close(run_cells<TiledProduct>(shape, Operands(shape), 1), expected(shape), shape);
 }
 
 TEST(TiledProduct, HasTheSameBitsForEveryTeam) {
@@ -306,9 +309,9 @@ TEST(TiledProduct, HasTheSameBitsForEveryTeam) {
     for (const bool transposed : {false, true}) {
       GemmShape shape{.m = 77, .n = 500, .k = 300, .trans_a = transposed, .trans_b = transposed, .in = in, .out = out};
       (transposed ? shape.accumulate : shape.bias) = true;
-      const std::vector<double> c = run_tiled(shape, Operands(shape), 1);
+      const std::vector<double> c = run_cells<TiledProduct>(shape, Operands(shape), 1);
       for (const int team_size : {2, 3, 12, 37, 64})
-        EXPECT_EQ(run_tiled(shape, Operands(shape), team_size), c) << team_size;
+        EXPECT_EQ(run_cells<TiledProduct>(shape, Operands(shape), team_size), c) << team_size;
     }
 }
 
@@ -318,11 +321,11 @@ TEST(TiledProduct, GivesAColumnTheSameBitsWithOtherColumnsAndWithout) {
   GemmShape few = all;
   few.n = 30;
   const Operands operands(all);
-  const std::vector<double> c = run_tiled(all, operands, 1);
+  const std::vector<double> c = run_cells<TiledProduct>(all, operands, 1);
   for (const std::int64_t first : {0, 5, 1070}) {
     Operands own(few);
     own.a = operands.a, own.b = static_cast<float *>(operands.b) + first * all.k;
-    const std::vector<double> columns = run_tiled(few, own, 1);
+    const std::vector<double> columns = run_cells<TiledProduct>(few, own, 1);
     for (std::int64_t i = 0; i < all.m; ++i)
       EXPECT_TRUE(
           std::equal(columns.begin() + i * few.n, columns.begin() + (i + 1) * few.n, c.begin() + i * all.n + first));
@@ -334,16 +337,90 @@ TEST(TiledProduct, GivesARowTheSameBitsWithOtherRowsAndWithout) {
   for (const bool transposed : {false, true}) {
     const GemmShape all{.m = 501, .n = 50, .k = 600, .trans_b = transposed, .bias = true};
     const Operands operands(all);
-    const std::vector<double> c = run_tiled(all, operands, 1);
+    const std::vector<double> c = run_cells<TiledProduct>(all, operands, 1);
     for (const std::int64_t first : {0, 3, 490}) {
       GemmShape few = all;
       few.m = 7;
       Operands own(few);
       own.a = static_cast<float *>(operands.a) + first * all.k, own.b = operands.b, own.bias = operands.bias;
-      const std::vector<double> rows = run_tiled(few, own, 1);
+      const std::vector<double> rows = run_cells<TiledProduct>(few, own, 1);
       EXPECT_TRUE(std::equal(rows.begin(), rows.end(), c.begin() + first * all.n)) << first;
     }
   }
+}
+
+// Returns the forms of the shape that PackedProduct computes on this processor.
+std::vector<GemmShape> packed_forms(const GemmShape &shape) {
+  omp_set_num_threads(1);
+  std::vector<GemmShape> all = forms(shape);
+  std::erase_if(all, [](const GemmShape &form) {
+    return !Product::takes_packed(form.in) || (form.in == DType::bf16 && form.trans_b && form.k % 2 != 0);
+  });
+  return all;
+}
+
+void expect_packed(const GemmShape &shape, int team_size) {
+  SCOPED_TRACE(team_size);
+  const Operands operands(shape);
+  expect_close(run_cells<PackedProduct>(shape, operands, team_size), expected(shape), shape);
+}
+
+TEST(PackedProduct, IsTheProductInEveryForm) {
+  std::vector<GemmShape> shapes = kShapes;
+  shapes.push_back({.m = 300, .n = 300, .k = 258});  // several panels and blocks, the last ones partly filled
+  for (const GemmShape &shape : shapes)
+    for (const GemmShape &form : packed_forms(shape))
+      for (const int team_size : {1, 4}) expect_packed(form, team_size);
+}
+
+TEST(PackedProduct, OfManyGroupsAndStripsIsTheProduct) {
+  for (const GemmShape &form : packed_forms({.m = 530, .n = 150, .k = 4096}))
+    if (form.alpha == 1 && form.in == form.out) expect_packed(form, 1);
+}
+
+TEST(PackedProduct, OfACutDepthIsTheProduct) {
+  for (const GemmShape &form : packed_forms({.m = 19, .n = 70, .k = 33000}))
+    if (form.alpha == 1) expect_packed(form, 2);
+  for (const GemmShape &shape : {GemmShape{.m = 1300, .n = 30, .k = 8300}, GemmShape{.m = 30, .n = 1300, .k = 8300}})
+    for (GemmShape form : packed_forms(shape))  // several strips, or several groups
+      if (form.trans_a && form.accumulate && !form.trans_b) expect_packed(form, 1);
+}
+
+TEST(PackedProduct, OfAHeldFactorIsTheProduct) {
+  for (const GemmShape &form : packed_forms({.m = 600, .n = 200, .k = 300}))
+    if (form.trans_a) expect_packed(form, 1);
+}
+
+TEST(PackedProduct, GivesARowOfAFullPanelTheSameBitsForEveryNumberOfRows) {
+  for (const auto &[in, out] : kTypes) {
+    GemmShape all{.m = 6 * 32, .n = 700, .k = 300, .bias = true, .in = in, .out = out, .panel_rows = 32};
+    if (!Product::takes_packed(in)) continue;
+    const Operands operands(all);
+    for (const int team_size : {1, 2, 12}) {
+      const std::vector<double> c = run_cells<PackedProduct>(all, operands, team_size);
+      for (const std::int64_t panels : {1, 2, 5}) {
+        GemmShape few = all;
+        few.m = panels * few.panel_rows;
+        Operands own(few);
+        own.a = operands.a, own.b = operands.b, own.bias = operands.bias;
+        const std::vector<double> rows = run_cells<PackedProduct>(few, own, team_size);
+        EXPECT_TRUE(std::equal(rows.begin(), rows.end(), c.begin()))
+            << panels << " panels, " << team_size << " members";
+      }
+    }
+  }
+}
+
+TEST(PackedProduct, IsTakenOnlyWhereTheImplementationThatAllocatesIsNot) {
+  if (!has_avx512()) GTEST_SKIP() << "without AVX-512 oneDNN takes no packed factor";
+  EXPECT_TRUE(Product::takes_packed(DType::f32));
+  for (const GemmShape &shape : kShapes)
+    for (GemmShape form : packed_forms(shape)) {
+      if (form.trans_a || form.trans_b) continue;
+      form.packed_b = true;
+      const std::string implementation = Product(form, 1).implementation();
+      EXPECT_TRUE(implementation.starts_with("brg:avx512_core")) << implementation;
+    }
 }
 
 }  // namespace

@@ -68,8 +68,8 @@ TEST_P(StoredKernel, MultipliesByEveryFormOfWeights) {
   struct Sizes {
     std::int64_t m, k, n;
   };
-  for (const Sizes &s :
-       {Sizes{5, 33, 171}, Sizes{40, 64, 48}, Sizes{5, 69, 399}, Sizes{3, 70, 1}, Sizes{0, 8, 8}, Sizes{2, 0, 8}})
+  for (const Sizes &s : {Sizes{5, 33, 171}, Sizes{40, 64, 48}, Sizes{9, 258, 300}, Sizes{5, 69, 399}, Sizes{3, 70, 1},
+                         Sizes{0, 8, 8}, Sizes{2, 0, 8}})
     for (const std::int64_t trans_b : {0, 1})
       for (const Stored &matrix : stored(trans_b ? s.n : s.k, trans_b ? s.k : s.n))
         for (const bool bias : {false, true}) {

@@ -12,7 +12,7 @@
 #include "backend/common/attention_shape.h"
 #include "backend/common/scratch_layout.h"
 #include "backend/cpu/floats.h"
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/product.h"
 #include "backend/cpu/transpose.h"
 
 namespace protrain::backend::cpu {

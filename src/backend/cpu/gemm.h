@@ -1,42 +1,21 @@
-// Matrix products by oneDNN, or by code of our own where oneDNN has none or is slower (widened_product.h,
-// tiled_product.h). Each primitive runs on one thread, never on an OpenMP team, and takes all its scratch from the
-// arena. Create products on a thread of the team, because there OpenMP is limited to one thread.
+// A matrix product that the whole team computes.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
+#include "backend/cpu/cell_product.h"
 #include "backend/cpu/gemm_shape.h"
-#include "backend/cpu/tiled_product.h"
+#include "backend/cpu/product.h"
 #include "base/threads.h"
 
 namespace protrain::backend::cpu {
 
-// A product that a single thread computes. It has `seats` seats, each with operands of its own. So several threads may
-// run the product at the same time, if each of them uses a different seat.
-class Product {
- public:
-  Product(const GemmShape &shape, int seats);
-  ~Product();
-  Product(Product &&) noexcept;
-
-  std::uint64_t scratch_bytes() const;  // bytes for one run; a multiple of 64
-  void run(int seat, const GemmOperands &operands, void *scratch);
-  const GemmShape &shape() const;
-  std::string implementation() const;  // oneDNN's name for it, such as "brg:avx512_core"; or "widened"
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
-// A product that the whole team computes. The product is computed in tiles if tiles are faster than oneDNN. Otherwise
-// each member computes its own rows of c, one panel of rows at a time. If K is large and b is not transposed, oneDNN is
-// slow. In this case K is cut into parts, and the products of the parts are summed in float32. oneDNN needs a panel of
-// `a` to be dense, so the panel is first copied if `a` is transposed or K is cut.
+// The product is computed cell by cell if that is faster (cell_product.h). Otherwise each member computes its own rows
+// of c, one panel of rows at a time. If K is large and b is not transposed, oneDNN is slow. In this case K is cut into
+// parts, and the products of the parts are summed in float32. oneDNN needs a panel of `a` to be dense, so the panel is
+// first copied if `a` is transposed or K is cut.
 class Gemm {
  public:
   Gemm(const GemmShape &shape, int team_size);
@@ -65,8 +44,8 @@ class Gemm {
   const void *lay_out_rows(const Panel &panel, const GemmShape &of_panel, const T *a, T *rows) const;
 
   GemmShape shape_;
-  std::optional<TiledProduct> tiled_;  // if it is faster; there are no panels then
-  std::int64_t depth_;                 // K of a panel; the whole K if K is not cut
+  std::optional<CellProduct> cells_;  // if it is faster; there are no panels then
+  std::int64_t depth_;                // K of a panel; the whole K if K is not cut
   std::vector<Part> members_;
   std::uint64_t panel_bytes_ = 0, sums_bytes_ = 0, product_bytes_ = 0;
 };

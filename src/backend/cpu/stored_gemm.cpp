@@ -23,8 +23,8 @@ int pieces_of(std::int64_t count, std::int64_t most) {
 StoredGemm::StoredGemm(const GemmShape &shape, const StoredRows &weights, int team_size)
     : shape_(shape), weights_(weights) {
   require(!shape.trans_a && !shape.accumulate, Code::internal, "gemm", "stored weights are the second of two factors");
-  if (shape.m > 0 && TiledProduct::is_faster(shape)) {
-    product_bytes_ = tiled_.emplace(shape, team_size).scratch_bytes();
+  if (CellProduct::is_faster(shape)) {
+    product_bytes_ = cells_.emplace(shape, team_size).scratch_bytes();
     return;
   }
   const auto grow = [](std::uint64_t &bytes, std::int64_t elements, DType dtype) {
@@ -64,7 +64,7 @@ StoredGemm::Part StoredGemm::cut(Range columns) const {
 }
 
 void StoredGemm::run(const Member &member, const GemmOperands &operands, const StoredOperand &from, void *scratch) {
-  if (tiled_) return tiled_->run(member, operands, weights_, from, scratch);
+  if (cells_) return cells_->run(member, operands, weights_, from, scratch);
   Part &part = members_[static_cast<std::size_t>(member.index)];
   auto *weights = static_cast<std::byte *>(scratch), *results = weights + weights_bytes_,
        *product_scratch = results + results_bytes_;

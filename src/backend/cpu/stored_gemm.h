@@ -1,8 +1,8 @@
 // A product with stored weights: 16-bit floats or integers, which are widened during the product. The product is
-// computed in tiles if tiles are faster than oneDNN. Otherwise each member computes its own columns of c, one panel of
-// columns after the other. The member widens the weights of a panel into scratch, where they stay in a core's cache
-// while all rows of a are multiplied by them. The panel of c is computed in scratch too, because oneDNN's matrices are
-// dense.
+// computed cell by cell if that is faster (cell_product.h). Otherwise each member computes its own columns of c, one
+// panel of columns after the other. The member widens the weights of a panel into scratch, where they stay in a core's
+// cache while all rows of a are multiplied by them. The panel of c is computed in scratch too, because oneDNN's
+// matrices are dense.
 #pragma once
 
 #include <optional>
@@ -41,7 +41,7 @@ class StoredGemm {
 
   GemmShape shape_;
   StoredRows weights_;
-  std::optional<TiledProduct> tiled_;  // if it is faster; there are no panels then
+  std::optional<CellProduct> cells_;  // if it is faster; there are no panels then
   std::vector<Part> members_;
   std::uint64_t weights_bytes_ = 0, results_bytes_ = 0, product_bytes_ = 0;
 };

@@ -62,12 +62,13 @@ PROTRAIN_INLINE void transpose_lines(ConstRows<T> from, Rows<T> to) {
 template <typename T>
 void transpose(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to) {
   constexpr std::int64_t kSide = kLine / sizeof(T), kStep = kPack / sizeof(T);
-  for (std::int64_t i = 0; i < rows; i += kSide)
-    for (std::int64_t j = 0; j < columns; j += kSide) {
+  for (std::int64_t j = 0; j < columns; j += kSide)
+    for (std::int64_t i = 0; i < rows; i += kSide) {
       const ConstRows<T> source{from.at + i * from.ld + j, from.ld};
       const Rows<T> target{to.at + j * to.ld + i, to.ld};
       const std::int64_t height = std::min(kSide, rows - i), width = std::min(kSide, columns - j);
       if (height == kSide && width == kSide) {
+        for (std::int64_t row = kSide; row < 2 * kSide; ++row) __builtin_prefetch(source.at + row * source.ld);
         transpose_lines(source, target);
         continue;
       }
@@ -77,7 +78,7 @@ void transpose(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<
           transpose_square<T>({source.at + ii * from.ld + jj, from.ld}, {target.at + jj * to.ld + ii, to.ld});
       for (std::int64_t jj = 0; jj < width; ++jj)
         for (std::int64_t ii = jj < whole_width ? whole_height : 0; ii < height; ++ii)
-          target.at[jj * to.ld + ii] = source.at[ii * from.ld + jj];
+          std::memcpy(target.at + jj * to.ld + ii, source.at + ii * from.ld + jj, sizeof(T));
     }
 }
 
@@ -90,6 +91,7 @@ void copy_rows(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<
 template void transpose(ConstRows<float>, std::int64_t, std::int64_t, Rows<float>);
 template void transpose(ConstRows<arith::bf16>, std::int64_t, std::int64_t, Rows<arith::bf16>);
 template void transpose(ConstRows<arith::f16>, std::int64_t, std::int64_t, Rows<arith::f16>);
+template void transpose(ConstRows<std::uint32_t>, std::int64_t, std::int64_t, Rows<std::uint32_t>);
 template void transpose(ConstRows<std::uint16_t>, std::int64_t, std::int64_t, Rows<std::uint16_t>);
 template void copy_rows(ConstRows<std::uint16_t>, std::int64_t, std::int64_t, Rows<std::uint16_t>);
 template void copy_rows(ConstRows<float>, std::int64_t, std::int64_t, Rows<float>);

@@ -3,7 +3,8 @@
 // end.
 #pragma once
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/product.h"
+#include "base/threads.h"
 
 namespace protrain::backend::cpu {
 
