@@ -28,7 +28,6 @@ struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;
   std::vector<DType> precisions;   // the element types that a step can be computed in
   std::uint64_t memory_bytes = 0;  // the most that may be used
-  std::uint64_t cache_bytes = 0;   // of the largest caches together; 0: not known
   bool shares_memory = false;      // the device computes in the host's memory; else it has its own
   bool shares_cores = false;       // the device computes on the host's cores; else it has its own
   int threads = 0;                 // team size; 0: the device has no team
@@ -175,6 +174,8 @@ class Device {
   virtual void release(void *memory) = 0;
   // Returns how many bytes of the device's own memory are free; 0 if the device computes in the host's memory.
   virtual std::uint64_t free_bytes() const;
+  // Returns the bytes of the largest caches, all caches together; 0: not known. Asks the system, which takes a while.
+  virtual std::uint64_t cache_bytes() const;
   // write() and read() copy between the device's memory and the host's, and are complete on return. Call them outside
   // of steps.
   virtual void write(void *device, const void *host, std::uint64_t bytes) = 0;

@@ -11,6 +11,7 @@ namespace {
 }  // namespace
 
 std::uint64_t Device::free_bytes() const { return 0; }
+std::uint64_t Device::cache_bytes() const { return 0; }
 std::uint64_t Device::pin(void *, std::uint64_t bytes) { return bytes; }
 void Device::unpin(void *) {}
 void Device::reserve_events(std::size_t) { not_asynchronous(*this); }

@@ -79,17 +79,25 @@ class Measurement {
 
   void find_work() {
     std::set<std::string> seen;
-    for (const Graph *graph : request_.graphs) {
-      std::uint64_t touched = 0;
-      for (const graph::Value &value : graph->values()) touched += byte_count(value.type.dtype, value.type.shape);
-      touched_ = std::max(touched_, touched);
+    for (const Graph *graph : request_.graphs)
       for (const Node &node : graph->nodes()) {
         if (!ops::has_kernel(node)) continue;
         const std::string signature = ops::signature(*graph, node);
         if (!profile_.kernels.contains(signature) && seen.insert(signature).second && fits(*graph, node))
           nodes_.emplace_back(graph, &node);
       }
+    if (!nodes_.empty()) span_ = std::min({touched_bytes(), kSpan * device_.cache_bytes(), kMostSpan});
+  }
+
+  // Returns the most bytes that the values of one of the graphs have together.
+  std::uint64_t touched_bytes() const {
+    std::uint64_t most = 0;
+    for (const Graph *graph : request_.graphs) {
+      std::uint64_t touched = 0;
+      for (const graph::Value &value : graph->values()) touched += byte_count(value.type.dtype, value.type.shape);
+      most = std::max(most, touched);
     }
+    return most;
   }
 
   bool fits(const Graph &graph, const Node &node) {
@@ -99,10 +107,9 @@ class Measurement {
   // Returns in how many places the operands lie in turn. A launch should find them as in a step: in memory, if a step
   // touches more bytes than the caches hold, because other kernels run before a value is read again.
   std::size_t place_count(const Operands &operands) const {
-    const std::uint64_t span = std::min({touched_, kSpan * device_.info().cache_bytes, kMostSpan});
     const std::uint64_t each = std::max<std::uint64_t>(operands.place_bytes(), 1);
     const std::uint64_t fitting = (request_.memory - std::min(request_.memory, operands.scratch_bytes())) / each;
-    return std::clamp<std::uint64_t>(std::min((span + each - 1) / each, fitting), 1, kMostPlaces);
+    return std::clamp<std::uint64_t>(std::min((span_ + each - 1) / each, fitting), 1, kMostPlaces);
   }
 
   // Times one kernel. Returns false if its time cannot be measured. Its time then follows from the profile's rates.
@@ -187,7 +194,7 @@ class Measurement {
   Stopwatch stopwatch_;
   std::vector<std::pair<const Graph *, const Node *>> nodes_;  // one per signature
   std::size_t done_ = 0, of_ = 0;
-  std::uint64_t touched_ = 0;  // the most bytes that the values of one of the graphs have together
+  std::uint64_t span_ = 0;  // bytes over which the places of a kernel's operands spread
 };
 
 }  // namespace

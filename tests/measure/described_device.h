@@ -34,16 +34,16 @@ class DescribedDevice final : public backend::Device {
   std::vector<double> variants = {1};  // times of a product's algorithms, relative to the first
   int refused = -1;                    // the number of an algorithm that refuses to run
   int large = -1;                      // the number of an algorithm whose scratch exceeds all memory
-  double sustained = 1;    // the share of their speed that products of bfloat16 keep after kShortRun seconds of a step
-  double lone_update = 0;  // bytes per second of an update without moments on the host; 0: the host's bandwidth
-
-  void set_cache_bytes(std::uint64_t bytes) { info_.cache_bytes = bytes; }
+  double sustained = 1;  // the share of their speed that products of bfloat16 keep after kShortRun seconds of a step
+  std::uint64_t caches = 0;  // bytes of the largest caches together
+  double lone_update = 0;    // bytes per second of an update without moments on the host; 0: the host's bandwidth
 
   double now() const { return now_; }
   const std::set<const void *> &written() const { return written_; }  // the first outputs of all launches
   std::uint64_t allocated() const { return allocated_; }
 
   const backend::DeviceInfo &info() const override { return info_; }
+  std::uint64_t cache_bytes() const override { return caches; }
 
   std::unique_ptr<backend::Kernel> compile(const backend::KernelRequest &request) override {
     ops::NodeTypes types{request.node, {}};

@@ -92,7 +92,7 @@ TEST(Measure, FailsIfNoAlgorithmRuns) {
 // three. Returns in how many places the product's output lay.
 std::size_t places_of_product(std::int64_t side, int values, std::uint64_t cache_bytes, std::uint64_t memory) {
   test::DescribedDevice device(profile::known_machine("h200"));
-  device.set_cache_bytes(cache_bytes);
+  device.caches = cache_bytes;
   Graph graph;
   std::vector<graph::ValueId> ids;
   for (int i = 0; i < values; ++i)

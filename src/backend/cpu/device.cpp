@@ -53,13 +53,13 @@ class CpuDevice : public Device {
              .kind = DeviceKind::cpu,
              .precisions = {DType::f32, DType::bf16, DType::f16},
              .memory_bytes = available_memory(),
-             .cache_bytes = cache_bytes(),
              .shares_memory = true,
              .shares_cores = true,
              .threads = team_.size()};
   }
 
   const DeviceInfo &info() const override { return info_; }
+  std::uint64_t cache_bytes() const override { return protrain::cache_bytes(); }
 
   std::unique_ptr<Kernel> compile(const KernelRequest &request) override {
     const Factory make = find_kernel(request.node.op);
