@@ -17,6 +17,7 @@ constexpr std::int64_t kRowGrain = 16;                       // rows of c are cu
 constexpr std::int64_t kMostPanelRows = 256;                 // rows of a panel
 constexpr std::int64_t kGroupBytes = 1 << 20;                // of a packed group, which then stays in a core's cache
 constexpr std::int64_t kHeldBytes = 4 << 20;                 // of an operand that is copied once and used many times
+constexpr std::int64_t kAllHeldBytes = 64 << 20;             // of all members' held operands
 constexpr std::int64_t kCutRows = 1024, kCutColumns = 1024;  // of a strip and a group, if K is cut
 constexpr std::int64_t kRowsTogether = 8;  // rows of b that go to one block before the next block gets its part
 constexpr std::int64_t kCopyCost = 128;    // multiply-adds that take as long as packing one element
@@ -187,7 +188,7 @@ void store_panel(const void *from, DType sum_type, std::int64_t rows, std::int64
 
 // Packing pays for itself if enough rows of a are multiplied by the packed b, and if c has enough work for each of its
 // elements, because c is copied too. In bfloat16, oneDNN always copies b, and its copies are slow. In float32 it reads
-// b in place. That is as fast as packing, unless there are few rows of b in a page of memory.
+// b in place. That is as fast as packing, unless a row of b is longer than two pages of memory.
 bool PackedProduct::is_faster(const GemmShape &s) {
   constexpr std::int64_t kLeastRows = 8, kLeastColumns = 256, kLeastDepth = 256;
   constexpr std::int64_t kRowsInPlace = 256, kColumnsInPlace = 2048;  // of b in float32
@@ -210,7 +211,7 @@ PackedProduct::PackedProduct(const GemmShape &shape, int team_size)
   if (copies_a()) bytes_.a = bytes_of(sizes_.strip_rows * sizes_.depth, shape.in);
   const bool all_in_place = sizes_.group_columns >= shape.n && sum_type_ == shape.out;
   if (!all_in_place) bytes_.sums = bytes_of(rows_of_sums * sizes_.group_columns, sum_type_);
-  bytes_.widened = bytes_of(std::max(kRowsTogether * sizes_.group_columns, kRowGrain * sizes_.depth), shape.in);
+  bytes_.widened = bytes_of(shape.trans_b ? kRowGrain * sizes_.depth : kRowsTogether * sizes_.group_columns, shape.in);
   for (int i = 0; i < team_size; ++i) {
     products_.push_back(products_of(cell(i)));
     for (const Product &product : products_.back()) bytes_.product = std::max(bytes_.product, product.scratch_bytes());
@@ -230,15 +231,16 @@ PackedProduct::Sizes PackedProduct::choose_sizes() const {
   const std::int64_t depth = part_depth(shape_), row_bytes = depth * int_size(shape_.in);
   const std::int64_t panel_rows =
       shape_.panel_rows > 0 ? shape_.panel_rows : part_size(rows.size(), kMostPanelRows, kRowGrain);
+  const std::int64_t held_bytes = std::clamp(kAllHeldBytes / team_size_, kGroupBytes, kHeldBytes);
   std::int64_t most_rows = rows.size(), most_columns = kGroupBytes / row_bytes;
   if (depth < shape_.k) {
     most_rows = kCutRows;
     most_columns = kCutColumns;
-  } else if (shape_.trans_a && columns.size() * row_bytes <= kHeldBytes) {
+  } else if (shape_.trans_a && columns.size() * row_bytes <= held_bytes) {
     most_rows = panel_rows;
     most_columns = columns.size();
   } else if (shape_.trans_a) {
-    most_rows = kHeldBytes / row_bytes;
+    most_rows = held_bytes / row_bytes;
   }
   return {.panel_rows = panel_rows,
           .strip_rows = part_size(rows.size(), std::max(most_rows, panel_rows), panel_rows),
