@@ -255,7 +255,8 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
 /* Sets one option. protrain_options_help lists all keys. The most used are:
  *   device          cpu, the default; or cuda:0, cuda:1, ... for a GPU, if CUDA's driver and the plugin are installed.
  *                   cuda gives each rank of a machine a GPU of its own; with one rank it is cuda:0
- *   threads         number of threads of the session's team; 0, the default: as many as the process may use
+ *   threads         number of threads of the session's team; 0, the default: as many as the process may use. If there
+ *                   are as many as processors, each runs on one of its own. The caller's threads are never bound
  *   precision       fp32, bf16 or fp16. In bf16 and fp16 a step's weights, activations and gradients are bfloat16 or
  *                   float16; master weights, moments and sums are float32. Parameters are read, written, saved and
  *                   exported as exact float32, except frozen ones, which are rounded and held so. With adamw a

@@ -4,8 +4,10 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
+#include <span>
 #include <string_view>
 
 #include "base/cgroup.h"
@@ -57,6 +59,15 @@ std::vector<std::set<int>> places() {
   return all;
 }
 
+// Lets a thread use these processors only. `ids` is not empty and in order.
+void bind(pthread_t thread, std::span<const int> ids) noexcept {
+  std::array<unsigned long, kMostProcessors / (8 * sizeof(unsigned long))> mask{};
+  auto *set = reinterpret_cast<cpu_set_t *>(mask.data());
+  const std::size_t bytes = CPU_ALLOC_SIZE(ids.back() + 1);
+  for (const int id : ids) CPU_SET_S(static_cast<std::size_t>(id), bytes, set);
+  pthread_setaffinity_np(thread, bytes, set);
+}
+
 // A cache of one processor. Processors that share it name it alike.
 struct SharedCache {
   std::uint64_t level = 0;
@@ -81,23 +92,21 @@ SharedCache largest_cache(const std::string &directory) {
 
 Processors::Processors() {
   const std::set<int> scheduled = scheduled_processors();
-  count_ = std::max(1, static_cast<int>(scheduled.size()));
   const std::vector<std::set<int>> bound = places();
   const auto holds_all = [&](const std::set<int> &place) { return std::ranges::includes(place, scheduled); };
-  if (scheduled.empty() || std::ranges::none_of(bound, holds_all)) return;
-  std::set<int> ids;
-  for (const std::set<int> &place : bound) ids.insert(place.begin(), place.end());
-  const std::size_t bytes = CPU_ALLOC_SIZE(*ids.rbegin() + 1);
-  places_.resize(bytes / sizeof places_[0]);
-  auto *set = reinterpret_cast<cpu_set_t *>(places_.data());
-  for (const int id : ids) CPU_SET_S(static_cast<std::size_t>(id), bytes, set);
-  count_ = CPU_COUNT_S(bytes, set);
+  are_places_ = !scheduled.empty() && std::ranges::any_of(bound, holds_all);
+  std::set<int> ids = scheduled;
+  if (are_places_)
+    for (const std::set<int> &place : bound) ids.insert(place.begin(), place.end());
+  ids_.assign(ids.begin(), ids.end());
 }
 
 void Processors::give_to(pthread_t thread) const noexcept {
-  if (places_.empty()) return;
-  const auto *set = reinterpret_cast<const cpu_set_t *>(places_.data());
-  pthread_setaffinity_np(thread, places_.size() * sizeof places_[0], set);
+  if (are_places_) bind(thread, ids_);
+}
+
+void Processors::give_one_to(pthread_t thread, int index) const noexcept {
+  if (!ids_.empty()) bind(thread, std::span(ids_).subspan(static_cast<std::size_t>(index), 1));
 }
 
 std::uint64_t cache_bytes(const std::string &root) {

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,13 +18,16 @@ class Processors {
  public:
   Processors();
 
-  int count() const { return count_; }  // at least 1
+  int count() const { return std::max(1, static_cast<int>(ids_.size())); }  // at least 1
   // Lets a new thread use the processors, which it has not inherited from a thread that OpenMP has bound.
   void give_to(pthread_t thread) const noexcept;
+  // Lets a new thread use only the processor number `index` of these. Does nothing if the system does not say which
+  // processors there are.
+  void give_one_to(pthread_t thread, int index) const noexcept;
 
  private:
-  int count_ = 1;
-  std::vector<unsigned long> places_;  // a cpu_set_t of any size; empty: OpenMP binds no threads
+  std::vector<int> ids_;     // empty: the system does not say
+  bool are_places_ = false;  // they are OpenMP's places, and the calling thread may use less
 };
 
 // Returns the bytes of the largest caches that these processors have, all caches together: 12 x 32 MiB where 96

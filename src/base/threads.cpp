@@ -102,6 +102,7 @@ struct Team::State {
   // spinning thread would take the processor of a working thread.
   void await(WaitCounter &counter, std::uint32_t old) { spins ? counter.await(old) : counter.sleep(old); }
   void start(const std::string &name);
+  void give_processors(const Seat &seat) const noexcept;
   void stop() noexcept;
   void first_member();
   void other_member(Seat &seat);
@@ -160,7 +161,7 @@ void Team::State::start(const std::string &name) {
     std::array<char, 16> title{};  // the length the system keeps; a std::string might throw while threads run
     std::snprintf(title.data(), title.size(), "%s/%d", name.c_str(), started);
     pthread_setname_np(seat.thread, title.data());
-    processors.give_to(seat.thread);
+    give_processors(seat);
   }
   pthread_attr_destroy(&attributes);
   if (error == 0) return;
@@ -169,6 +170,15 @@ void Team::State::start(const std::string &name) {
   fail(Code::nomem, "threads",  // the system also says EAGAIN when memory for a stack is short
        "the system refused thread {} of {} ({}): ask for fewer threads, or raise the limits on processes and memory",
        got + 1, size, std::strerror(error));
+}
+
+// A team that has a member for each processor gives each its own. Otherwise the system may wake two members on one
+// processor while another one is idle, and leave them there for the time of many short kernels.
+void Team::State::give_processors(const Seat &seat) const noexcept {
+  if (size == processors.count())
+    processors.give_one_to(seat.thread, seat.index);
+  else
+    processors.give_to(seat.thread);
 }
 
 void Team::State::stop() noexcept {

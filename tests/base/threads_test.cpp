@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -13,12 +14,14 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/cgroup.h"
 #include "base/error.h"
+#include "base/processors.h"
 
 namespace protrain::threads_test {
 namespace {
@@ -250,6 +253,39 @@ TEST_F(ProcessorQuota, IsReadFromVersionOne) {
   EXPECT_EQ(cgroup::processor_quota(root), 2);
   write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1");
   EXPECT_EQ(cgroup::processor_quota(root), 0);
+}
+
+std::vector<std::set<int>> processors_of_members(int size) {
+  Team team(size, "test");
+  std::vector<std::set<int>> all(static_cast<std::size_t>(size));
+  team.enter([&] {
+    team.run([&](Member &member) {
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      sched_getaffinity(0, sizeof(set), &set);
+      for (int id = 0; id < CPU_SETSIZE; ++id)
+        if (CPU_ISSET(id, &set)) all[static_cast<std::size_t>(member.index)].insert(id);
+    });
+  });
+  return all;
+}
+
+TEST(Team, OfAsManyMembersAsProcessorsGivesEachItsOwn) {
+  const int count = Processors().count();
+  std::set<int> together;
+  for (const std::set<int> &own : processors_of_members(count)) {
+    EXPECT_EQ(own.size(), 1u);
+    together.insert(own.begin(), own.end());
+  }
+  EXPECT_EQ(together.size(), static_cast<std::size_t>(count));
+}
+
+TEST(Team, OfAnotherSizeLetsEachMemberUseAllProcessors) {
+  const int count = Processors().count();
+  for (const int size : {count - 1, count + 1}) {
+    if (size == 0) continue;
+    for (const std::set<int> &own : processors_of_members(size)) EXPECT_EQ(own.size(), static_cast<std::size_t>(count));
+  }
 }
 
 TEST(AvailableThreads, FollowsTheAffinityMask) {
