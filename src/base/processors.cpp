@@ -25,7 +25,7 @@ namespace protrain {
 
 namespace {
 
-constexpr int kMostProcessors = 1 << 20;
+constexpr int kMostProcessors = 1 << 16;  // more than Linux supports; a mask of them fits on any stack
 
 // Returns the processors that the scheduler lets the calling thread use.
 std::set<int> scheduled_processors() {
