@@ -1,11 +1,11 @@
 // The CPU device: its team of threads, its arena, and how it launches kernels and reports their errors.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,6 +13,7 @@
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernel.h"
 #include "base/error.h"
+#include "usable_processors.h"
 
 namespace protrain::backend::cpu::team_test {
 namespace {
@@ -51,15 +52,13 @@ TEST(CpuDevice, HasAsManyThreadsAndProcessorsWhereOpenMpBindsThreads) {
   const char *variable = "PROTRAIN_TEST_THREADS";
   const auto processors_of_members = [](int size) {
     Team team(size, "test");
-    std::vector<cpu_set_t> sets(static_cast<std::size_t>(size));
+    std::vector<std::set<int>> sets(static_cast<std::size_t>(size));
     team.enter([&] {
-      team.run([&](Member &member) {
-        sched_getaffinity(0, sizeof(cpu_set_t), &sets[static_cast<std::size_t>(member.index)]);
-      });
+      team.run([&](Member &member) { sets[static_cast<std::size_t>(member.index)] = test::usable_processors(); });
     });
-    cpu_set_t all = sets[0];
-    for (const cpu_set_t &set : sets) CPU_OR(&all, &all, &set);
-    return CPU_COUNT(&all);
+    std::set<int> all;
+    for (const std::set<int> &set : sets) all.insert(set.begin(), set.end());
+    return static_cast<int>(all.size());
   };
   if (const char *expected = std::getenv(variable)) {
     EXPECT_EQ(open("cpu", 0)->info().threads, std::atoi(expected));

@@ -2,12 +2,14 @@
 #include "base/processors.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <string>
 
 #include "scratch.h"
+#include "usable_processors.h"
 
 namespace protrain::processors_test {
 namespace {
@@ -31,19 +33,9 @@ class DescribedProcessor {
   int count_ = 0;
 };
 
-std::vector<int> usable_processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  EXPECT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
-  std::vector<int> ids;
-  for (int id = 0; id < CPU_SETSIZE; ++id)
-    if (CPU_ISSET(id, &set)) ids.push_back(id);
-  return ids;
-}
-
 TEST(Caches, OfTheHighestLevelCountOnceWhereProcessorsShareThem) {
   const test::Scratch root;
-  for (const int id : usable_processors()) {
+  for (const int id : test::usable_processors()) {
     DescribedProcessor processor(root, id);
     processor.add("1", "48K", std::to_string(id));
     processor.add("3", "32768K", "0-1023");
@@ -54,7 +46,7 @@ TEST(Caches, OfTheHighestLevelCountOnceWhereProcessorsShareThem) {
 
 TEST(Caches, CountForEachProcessorThatHasItsOwn) {
   const test::Scratch root;
-  const std::vector<int> ids = usable_processors();
+  const std::set<int> ids = test::usable_processors();
   for (const int id : ids) {
     DescribedProcessor processor(root, id);
     processor.add("1", "32K", std::to_string(id));
@@ -66,7 +58,7 @@ TEST(Caches, CountForEachProcessorThatHasItsOwn) {
 TEST(Caches, AreNotKnownWhereTheSystemDoesNotSay) {
   const test::Scratch root;
   EXPECT_EQ(cache_bytes(root.path()), 0u);
-  for (const int id : usable_processors()) DescribedProcessor(root, id).add("1", "", "");
+  for (const int id : test::usable_processors()) DescribedProcessor(root, id).add("1", "", "");
   EXPECT_EQ(cache_bytes(root.path()), 0u);
 }
 

@@ -22,6 +22,7 @@
 #include "base/cgroup.h"
 #include "base/error.h"
 #include "base/processors.h"
+#include "usable_processors.h"
 
 namespace protrain::threads_test {
 namespace {
@@ -259,13 +260,7 @@ std::vector<std::set<int>> processors_of_members(int size) {
   Team team(size, "test");
   std::vector<std::set<int>> all(static_cast<std::size_t>(size));
   team.enter([&] {
-    team.run([&](Member &member) {
-      cpu_set_t set;
-      CPU_ZERO(&set);
-      sched_getaffinity(0, sizeof(set), &set);
-      for (int id = 0; id < CPU_SETSIZE; ++id)
-        if (CPU_ISSET(id, &set)) all[static_cast<std::size_t>(member.index)].insert(id);
-    });
+    team.run([&](Member &member) { all[static_cast<std::size_t>(member.index)] = test::usable_processors(); });
   });
   return all;
 }

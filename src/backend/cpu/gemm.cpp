@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "backend/cpu/floats.h"
-#include "backend/cpu/transpose.h"
 #include "base/error.h"
 #include "base/shape.h"
 
@@ -100,31 +99,19 @@ void Gemm::run(const Member &member, const GemmOperands &operands, void *scratch
     if (sums_apart() && shape_.accumulate && panel.first_k == 0)
       with_float(shape_.out, [&]<typename T>(T) { widen(reinterpret_cast<const T *>(c), sums, count); });
     GemmOperands of_panel = operands;
-    of_panel.a = lays_out() ? lay_out(panel, product.shape(), operands.a, scratch)
-                            : static_cast<const std::byte *>(operands.a) + panel.first_row * shape_.k * in;
+    if (lays_out()) {
+      const Range rows{panel.first_row, panel.first_row + product.shape().m};
+      copy_rows_of_a(shape_, rows, {panel.first_k, panel.first_k + product.shape().k}, operands.a, scratch);
+      of_panel.a = scratch;
+    } else {
+      of_panel.a = static_cast<const std::byte *>(operands.a) + panel.first_row * shape_.k * in;
+    }
     of_panel.b = static_cast<const std::byte *>(operands.b) + panel.first_k * shape_.n * in;
     of_panel.c = sums_apart() ? static_cast<void *>(sums) : c;
     product.run(0, of_panel, product_scratch);
     if (sums_apart() && panel.first_k + product.shape().k == shape_.k)
       with_float(shape_.out, [&]<typename T>(T) { narrow(sums, reinterpret_cast<T *>(c), count); });
   }
-}
-
-const void *Gemm::lay_out(const Panel &panel, const GemmShape &of_panel, const void *a, void *rows) const {
-  if (size_of(shape_.in) == sizeof(float))
-    return lay_out_rows(panel, of_panel, static_cast<const float *>(a), static_cast<float *>(rows));
-  return lay_out_rows(panel, of_panel, static_cast<const std::uint16_t *>(a), static_cast<std::uint16_t *>(rows));
-}
-
-template <typename T>
-const void *Gemm::lay_out_rows(const Panel &panel, const GemmShape &of_panel, const T *a, T *rows) const {
-  if (shape_.trans_a)
-    transpose<T>({a + panel.first_k * shape_.m + panel.first_row, shape_.m}, of_panel.k, of_panel.m,
-                 {rows, of_panel.k});
-  else
-    copy_rows<T>({a + panel.first_row * shape_.k + panel.first_k, shape_.k}, of_panel.m, of_panel.k,
-                 {rows, of_panel.k});
-  return rows;
 }
 
 }  // namespace protrain::backend::cpu

@@ -39,9 +39,6 @@ class Gemm {
   Part cut(Range rows, std::int64_t grain) const;
   bool lays_out() const { return shape_.trans_a || depth_ < shape_.k; }
   bool sums_apart() const { return depth_ < shape_.k && shape_.out != DType::f32; }
-  const void *lay_out(const Panel &panel, const GemmShape &of_panel, const void *a, void *rows) const;
-  template <typename T>
-  const void *lay_out_rows(const Panel &panel, const GemmShape &of_panel, const T *a, T *rows) const;
 
   GemmShape shape_;
   std::optional<CellProduct> cells_;  // if it is faster; there are no panels then

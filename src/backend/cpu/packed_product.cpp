@@ -286,15 +286,6 @@ PackedProduct::Scratch<T> PackedProduct::lay_out(void *scratch) const {
   return all;
 }
 
-template <typename T>
-void PackedProduct::copy_rows_of_a(const Part &part, const T *a, T *to) const {
-  const auto &[rows, columns, depth] = part;
-  if (shape_.trans_a)
-    transpose<T>({a + depth.begin * shape_.m + rows.begin, shape_.m}, depth.size(), rows.size(), {to, depth.size()});
-  else
-    copy_rows<T>({a + rows.begin * shape_.k + depth.begin, shape_.k}, rows.size(), depth.size(), {to, depth.size()});
-}
-
 // Multiplies a panel of a by the packed columns of b.
 template <typename T>
 void PackedProduct::multiply_panel(int index, const Part &part, const GemmOperands &operands, const Scratch<T> &at) {
@@ -331,7 +322,7 @@ void PackedProduct::multiply(int index, const GemmOperands &operands, const Sour
       Scratch<T> at = scratch;
       at.a += row * depth.size();
       if (cuts_depth()) at.sums = static_cast<float *>(at.sums) + row * columns.size();
-      if (needs_a) copy_rows_of_a(part, static_cast<const T *>(operands.a), at.a);
+      if (needs_a) copy_rows_of_a(shape_, rows, depth, operands.a, at.a);
       multiply_panel(index, part, operands, at);
     });
   };

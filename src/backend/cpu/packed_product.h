@@ -73,8 +73,6 @@ class PackedProduct {
   template <typename T, typename Source>
   void multiply(int index, const GemmOperands &operands, const Source &source, const Scratch<T> &scratch);
   template <typename T>
-  void copy_rows_of_a(const Part &part, const T *a, T *to) const;
-  template <typename T>
   void multiply_panel(int index, const Part &part, const GemmOperands &operands, const Scratch<T> &at);
 
   GemmShape shape_;

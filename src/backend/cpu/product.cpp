@@ -8,6 +8,7 @@
 
 #include "backend/cpu/floats.h"
 #include "backend/cpu/onednn.h"
+#include "backend/cpu/transpose.h"
 #include "backend/cpu/widened_product.h"
 #include "base/error.h"
 #include "base/shape.h"
@@ -169,6 +170,19 @@ void Product::run(int index, const GemmOperands &operands, void *scratch) {
   if (status == dnnl_success) status = point(seat.scratch, scratch);
   if (status == dnnl_success && s.shape.bias) status = point(seat.bias, operands.bias);
   execute(status, s.primitive, {seat.arguments.data(), static_cast<std::size_t>(seat.argument_count)}, "a product");
+}
+
+void copy_rows_of_a(const GemmShape &shape, Range rows, Range depth, const void *a, void *to) {
+  const auto copy = [&]<typename T>(const T *from, T *target) {
+    if (shape.trans_a)
+      transpose<T>({from + depth.begin * shape.m + rows.begin, shape.m}, depth.size(), rows.size(),
+                   {target, depth.size()});
+    else
+      copy_rows<T>({from + rows.begin * shape.k + depth.begin, shape.k}, rows.size(), depth.size(),
+                   {target, depth.size()});
+  };
+  if (size_of(shape.in) == sizeof(float)) return copy(static_cast<const float *>(a), static_cast<float *>(to));
+  copy(static_cast<const std::uint16_t *>(a), static_cast<std::uint16_t *>(to));
 }
 
 }  // namespace protrain::backend::cpu

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "backend/cpu/gemm_shape.h"
+#include "base/threads.h"
 
 namespace protrain::backend::cpu {
 
@@ -33,5 +34,9 @@ class Product {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Copies the rows `rows` and columns `depth` of op(a), an operand of the product `shape`, to dense rows at `to`, as a
+// Product takes them.
+void copy_rows_of_a(const GemmShape &shape, Range rows, Range depth, const void *a, void *to);
 
 }  // namespace protrain::backend::cpu

@@ -68,6 +68,8 @@ void transpose(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<
       const Rows<T> target{to.at + j * to.ld + i, to.ld};
       const std::int64_t height = std::min(kSide, rows - i), width = std::min(kSide, columns - j);
       if (height == kSide && width == kSide) {
+        // Fetches the rows of the next square. If this one is the last, a caller that goes on down the matrix reads
+        // them.
         for (std::int64_t row = kSide; row < 2 * kSide; ++row) __builtin_prefetch(source.at + row * source.ld);
         transpose_lines(source, target);
         continue;
