@@ -30,7 +30,7 @@ def main():
             found.append(row)
             print(f"{name} on {hardware} with {support.size(row['budget'])}: {row['points']} points, {row['fitting']} fit, "
                   f"{row['laid_out']} laid out by the search; {(row['ratio'] - 1):.2%} over the best", flush=True)
-    support.save("search", {"options": COMMON, "budgets": found})
+        support.save("search", {"options": COMMON, "budgets": found})
     return 1 if any(row["ratio"] > 1.01 for row in found) else 0
 
 
