@@ -13,8 +13,8 @@ import sys
 import support
 
 COMMON = ["dim=batch=8", "dim=sequence=512", "clip_norm=1", "precision=bf16"]
-ROWS = [("gpt2-124m", "rtx3090", ["700MiB", "1GiB", "1500MiB", "2GiB"]),
-        ("llama-134m", "rtx3090", ["600MiB", "900MiB", "1300MiB", "2GiB"]),
+ROWS = [("gpt2-124m", "rtx3090", ["1100MiB", "1300MiB", "1500MiB", "2GiB"]),
+        ("llama-134m", "rtx3090", ["900MiB", "1100MiB", "1300MiB", "2GiB"]),
         ("gpt2-350m", "h200", ["1536MiB", "2GiB", "3GiB", "5GiB"])]
 
 
@@ -27,6 +27,8 @@ def main():
             raise SystemExit(done.stderr)
         for line in done.stdout.splitlines():
             row = dict(json.loads(line), model=name)
+            if "ratio" not in row:
+                raise SystemExit(f"{name} on {hardware}: nothing fits {support.size(row['budget'])}")
             found.append(row)
             print(f"{name} on {hardware} with {support.size(row['budget'])}: {row['points']} points, {row['fitting']} fit, "
                   f"{row['laid_out']} laid out by the search; {(row['ratio'] - 1):.2%} over the best", flush=True)

@@ -147,6 +147,7 @@ class TrainingBuilder final : public ops::GradientBuilder {
 
   void visit(const Node &node) {
     emitter_.begin(node);
+    first_of_visit_ = graph_.node_count();
     ops::find(node.op)->gradient(*this, emitter_.current());
   }
 
@@ -170,14 +171,21 @@ class TrainingBuilder final : public ops::GradientBuilder {
            element_count(type(maker.inputs[0]).shape) * 2 <= element_count(type(maker.outputs[0]).shape);
   }
 
-  // True if the node that computes `gradient` can itself add the earlier contributions to dL/d(input). Only the
-  // gradient node of a normalization can do so, because it adds its last operand to dx.
+  // True if the node that computes `gradient` can itself add the earlier contributions to dL/d(input), as its last
+  // operand. The gradient node of a normalization can, and so can a product. But only a thin product gains by it. Then
+  // the time to read and write the sum is a large part of the product's.
   bool is_added(ValueId input, ValueId gradient) const {
-    const Node &visited = emitter_.current();
+    constexpr std::int64_t kThin = 128;  // most terms of a sum in the product
+    const NodeId producer = graph_.value(gradient).producer;
+    if (producer == NodeId::none || index(producer) < first_of_visit_) return false;  // others read the gradient too
+    const Node &maker = graph_.node(producer), &visited = emitter_.current();
+    if (maker.op == "MatMul" && visited.op == "MatMul") {
+      const Shape &a = type(maker.inputs[0]).shape;
+      return a.size() >= 2 && a[a.size() - (maker.attributes.integer("trans_a", 0) != 0 ? 2 : 1)] <= kThin;
+    }
     const bool normalizes = visited.op == "LayerNormalization" || visited.op == "RMSNormalization";
-    if (!normalizes || input != visited.inputs[0]) return false;
-    const Node &maker = graph_.node(graph_.value(gradient).producer);
-    return maker.op == visited.op + "Grad" && maker.outputs[0] == gradient;  // other outputs belong to scale and bias
+    return normalizes && input == visited.inputs[0] && maker.op == visited.op + "Grad" &&
+           maker.outputs[0] == gradient;  // other outputs belong to scale and bias
   }
 
   Training &training_;
@@ -186,6 +194,7 @@ class TrainingBuilder final : public ops::GradientBuilder {
   Emitter &emitter_;
   std::vector<int> forward_readers_;  // per forward value
   std::vector<ValueId> sums_;         // per forward value: the sum of contributions so far
+  std::size_t first_of_visit_ = 0;    // the first node that the current visit has emitted
 };
 
 // Returns for each forward node the parameters that this node is the first to read. The backward walk visits the first

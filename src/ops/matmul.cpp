@@ -1,5 +1,5 @@
-// Matrix products. Our MatMul also transposes, scales and adds a bias, so that ONNX's MatMul, Gemm and the Transposes
-// around them become one operator.
+// Matrix products. Our MatMul also transposes, scales and adds a bias or a whole matrix, so that ONNX's MatMul, Gemm
+// and the Transposes around them become one operator.
 #include "ops/element_walk.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
@@ -13,8 +13,9 @@ using Integers = std::vector<std::int64_t>;
 
 bool flag(const Node &node, const char *name) { return node.attributes.integer(name, 0) != 0; }
 
-// y (..., M, N) = alpha op(a) op(b), with op(a) (..., M, K) and op(b) (..., K, N). op transposes the last two axes if
-// its flag is set. ONNX's MatMul also takes vectors: (K) means (1, K) or (K, 1).
+// y (..., M, N) = alpha op(a) op(b) [+ c], with op(a) (..., M, K) and op(b) (..., K, N). op transposes the last two
+// axes if its flag is set. c is a bias (N), or has y's shape. ONNX's MatMul also takes vectors: (K) means (1, K) or (K,
+// 1).
 struct Product {
   Product(const Node &node, Shape a_shape, Shape b_shape) : a(std::move(a_shape)), b(std::move(b_shape)) {
     const std::string &subject = node.name;
@@ -48,9 +49,13 @@ std::vector<Type> infer_matmul(const NodeTypes &types) {
   require(a.dtype == b.dtype && a.dtype != DType::boolean, Code::type, types.subject(),
           "{} and {} cannot be multiplied", name_of(a.dtype), name_of(b.dtype));
   const Product product(types.node, a.shape, b.shape);
-  require(!types.has(2) || types.input(2) == Type({a.dtype, {product.n}}), Code::shape, types.subject(),
-          "the bias is not {} numbers of type {}", product.n, name_of(a.dtype));
-  return {{a.dtype, product.shape()}};
+  const Type y{a.dtype, product.shape()};
+  if (types.has(2)) {
+    const Type &c = types.input(2);
+    require(c == y || c == Type({a.dtype, {product.n}}), Code::shape, types.subject(),
+            "what is added is {}, neither {} nor a bias of {} numbers", to_text(c), to_text(y), product.n);
+  }
+  return {y};
 }
 
 // Returns the strides of the last two axes of x, or of x transposed.
@@ -62,7 +67,7 @@ std::pair<std::int64_t, std::int64_t> matrix_strides(const Shape &shape, bool tr
 std::vector<Array> evaluate_matmul(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Product p(node, in[0]->shape(), in[1]->shape());
   const std::vector<double> a = in[0]->doubles(), b = in[1]->doubles();
-  const std::vector<double> bias = optional_input(in, 2) != nullptr ? in[2]->doubles() : std::vector<double>();
+  const std::vector<double> added = optional_input(in, 2) != nullptr ? in[2]->doubles() : std::vector<double>();
   const double alpha = node.attributes.real("alpha", 1);
   const auto [a_row, a_column] = matrix_strides(p.a, flag(node, "trans_a"));
   const auto [b_row, b_column] = matrix_strides(p.b, flag(node, "trans_b"));
@@ -77,7 +82,7 @@ std::vector<Array> evaluate_matmul(const Node &node, std::span<const Array *cons
         double sum = 0;
         for (std::int64_t k = 0; k < p.k; ++k)
           sum += from_a[row * a_row + k * a_column] * from_b[k * b_row + column * b_column];
-        y.push_back(alpha * sum + (bias.empty() ? 0 : bias[static_cast<std::size_t>(column)]));
+        y.push_back(alpha * sum + (added.empty() ? 0 : added[y.size() % added.size()]));
       }
   }
   return {array_of(out[0], y)};

@@ -200,25 +200,28 @@ class Adapting {
     adapter.places = targets.size();
     const DType dtype = graph_.value(targets.front().result).type.dtype;
     const ValueId a = add_parameter(adapter.a, dtype), b = add_parameter(adapter.b, dtype);
-    for (std::size_t i = 0; i < targets.size(); ++i)
-      parts_.emplace(targets[i].result,
-                     Part{targets[i], adapters_.size(), a, b, i, graph_.node(targets[i].node).attributes});
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      const Node &node = graph_.node(targets[i].node);
+      parts_.emplace(targets[i].result, Part{targets[i], adapters_.size(), a, b, i, node.attributes});
+      products_.emplace(node.outputs[0], targets[i].result);
+    }
     adapters_.push_back(std::move(adapter));
   }
 
   void finish() {
     Rewriter rewriter(graph_);
     rewriter.walk([&](Node &node) {
-      const auto found = parts_.find(node.outputs.at(0));
+      const ValueId output = node.outputs.at(0);
+      if (const auto product = products_.find(output); product != products_.end()) {
+        Part &part = parts_.at(product->second);
+        part.inner = emit_inner(rewriter, part);
+      }
+      const auto found = parts_.find(output);
       if (found == parts_.end()) return rewriter.keep(std::move(node));
-      const ValueId before = rewriter.new_value(), result = std::exchange(node.outputs[0], before);
+      const ValueId before = rewriter.new_value();
+      node.outputs[0] = before;
       rewriter.keep(std::move(node));
-      const ValueId change = emit(rewriter, found->second, rewriter.shape(before));
-      rewriter.keep({.op = "Add",
-                     .name = rewriter.base_name(),
-                     .attributes = {},
-                     .inputs = {before, change},
-                     .outputs = {result}});
+      add_change(rewriter, found->second, before, output);
     });
   }
 
@@ -230,6 +233,11 @@ class Adapting {
     ValueId a, b;
     std::size_t number;  // index among the parts of the adapter
     Attributes of_node;  // attributes of the product or lookup
+    ValueId inner = ValueId::none;
+
+    // False if the node reads the transpose of the adapter's W. The change of W is then transposed too: A and B change
+    // places.
+    bool straight(const Adapter &adapter) const { return target.as_stored == adapter.transposed; }
   };
 
   ValueId add_parameter(AdapterMatrix &matrix, DType dtype) {
@@ -239,34 +247,49 @@ class Adapting {
     return id;
   }
 
-  ValueId emit(Rewriter &r, const Part &part, const Shape &shape) const;
+  ValueId emit_inner(Rewriter &r, const Part &part) const;
+  void add_change(Rewriter &r, const Part &part, ValueId before, ValueId result) const;
   static ValueId looked_up(Rewriter &r, const Part &part, bool straight);
   ValueId dropped(Rewriter &r, const Part &part) const;
 
   Graph &graph_;
   std::vector<Adapter> &adapters_;
-  std::map<ValueId, Part> parts_;  // by the value that they are added to
+  std::map<ValueId, Part> parts_;        // by the value that they are added to
+  std::map<ValueId, ValueId> products_;  // by the output of a product or lookup: the value that its part is added to
 };
 
-// Emits the adapter's part of a product x W or of a lookup in W, which is scale * (x A^T) B^T. For a node that reads
-// the transpose of the adapter's W, emits scale * (x B) A instead, because the change of W is transposed too.
-ValueId Adapting::emit(Rewriter &r, const Part &part, const Shape &shape) const {
+// The adapter's part of a product x W or of a lookup in W is scale * (x A^T) B^T. Emits the inner factor, x A^T. It
+// stands before the product. So backward meets it after the product, and its gradient, a thin product, can add the
+// larger one's to its own.
+ValueId Adapting::emit_inner(Rewriter &r, const Part &part) const {
+  const bool straight = part.straight(adapters_[part.adapter]);
+  if (part.target.lookup) return looked_up(r, part, straight);
+  Attributes attributes;
+  if (straight) attributes.set("trans_b", std::int64_t{1});
+  if (part.of_node.integer("trans_a", 0) != 0) attributes.set("trans_a", std::int64_t{1});
+  return r.emit("MatMul", {dropped(r, part), straight ? part.a : part.b}, attributes);
+}
+
+// Emits the outer product of the adapter's part, which adds `before` in the same pass: result = before + the part.
+void Adapting::add_change(Rewriter &r, const Part &part, ValueId before, ValueId result) const {
   const Adapter &adapter = adapters_[part.adapter];
-  const bool straight = part.target.as_stored == adapter.transposed;
-  const Attributes flipped = straight ? Attributes{{"trans_b", std::int64_t{1}}} : Attributes{};
-  ValueId inner;
-  if (part.target.lookup) {
-    inner = looked_up(r, part, straight);
-  } else {
-    Attributes attributes = flipped;
-    if (part.of_node.integer("trans_a", 0) != 0) attributes.set("trans_a", std::int64_t{1});
-    inner = r.emit("MatMul", {dropped(r, part), straight ? part.a : part.b}, attributes);
-  }
-  Attributes attributes = flipped;
+  const bool straight = part.straight(adapter);
+  const ValueId factor = straight ? part.b : part.a;
+  Attributes attributes;
+  if (straight) attributes.set("trans_b", std::int64_t{1});
   if (const double alpha = adapter.request.scale() * part.of_node.real("alpha", 1.0); alpha != 1)
     attributes.set("alpha", alpha);
-  const ValueId change = r.emit("MatMul", {inner, straight ? part.b : part.a}, attributes);
-  return r.shape(change) == shape ? change : r.emit("Reshape", {change}, {{"shape", shape}});
+  Shape shape = r.shape(part.inner);
+  shape.back() = r.shape(factor)[straight ? 0 : 1];
+  if (shape == r.shape(before))
+    return r.keep({.op = "MatMul",
+                   .name = r.base_name(),
+                   .attributes = attributes,
+                   .inputs = {part.inner, factor, before},
+                   .outputs = {result}});
+  const ValueId change = r.emit("MatMul", {part.inner, factor}, attributes);
+  const ValueId reshaped = r.emit("Reshape", {change}, {{"shape", r.shape(before)}});
+  r.keep({.op = "Add", .name = r.base_name(), .attributes = {}, .inputs = {before, reshaped}, .outputs = {result}});
 }
 
 // Emits the rows that a lookup's indices pick from A^T, or from B if not `straight`. The result is (..., rank).

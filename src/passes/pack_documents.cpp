@@ -131,11 +131,11 @@ class Packing {
       return TokenAxis{passes::axis_of(r_, node, 0) + at.axis, at.length, at.first};
     }
     const Tokens at = tokens_of(first);
+    if (at && node.op == "Concat") return joined(node, *at);
+    if (at && node.op == "MatMul") return product(node, *at);
     const bool others =
         std::any_of(node.inputs.begin() + 1, node.inputs.end(), [this](ValueId in) { return of_data(in); });
-    if (!at || (others && node.op != "Concat")) refuse(node, "may carry something from one token to another");
-    if (node.op == "Concat") return joined(node, *at);
-    if (node.op == "MatMul") return product(node, *at);
+    if (!at || others) refuse(node, "may carry something from one token to another");
     if (node.op == "Reshape") return reshaped(node, *at);
     if (node.op == "Slice") return sliced(node, *at);
     if (node.op == "Transpose") {
@@ -266,7 +266,10 @@ class Packing {
     const std::size_t rank = r_.shape(node.inputs[0]).size();
     const bool kept =
         at.axis + 1 < rank && r_.shape(node.outputs[0]).size() == rank && node.attributes.integer("trans_a", 0) == 0;
+    if (of_data(node.inputs[1])) refuse(node, "may carry something from one token to another");
     if (!kept) refuse(node, "sums over tokens");
+    if (node.inputs.size() > 2 && of_data(node.inputs[2]) && tokens_of(node.inputs[2]) != at)
+      refuse(node, "adds tokens of different places");
     return at;
   }
 

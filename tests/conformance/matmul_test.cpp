@@ -11,6 +11,8 @@ struct Case {
   Shape a, b;
 };
 
+enum class Added { nothing, bias, matrix };
+
 Shape transposed(Shape shape, bool yes) {
   if (yes) std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
   return shape;
@@ -24,12 +26,13 @@ TEST_P(MatMulKernel, IsTheReferenceForAllTranspositionsBatchesAndBroadcasts) {
   for (const Case &c : cases)
     for (int form = 0; form < 4; ++form)
       for (double alpha : {1.0, -1.7})
-        for (bool bias : {false, true}) {
+        for (const Added added : {Added::nothing, Added::bias, Added::matrix}) {
           OneNode one{
               "MatMul",
               {{"trans_a", std::int64_t{form & 1}}, {"trans_b", std::int64_t{form >> 1}}, {"alpha", alpha}},
               {random_floats(transposed(c.a, form & 1), ++seed), random_floats(transposed(c.b, form >> 1), ++seed)}};
-          if (bias) one.inputs.push_back(random_floats({c.b.back()}, ++seed));
+          if (added == Added::bias) one.inputs.push_back(random_floats({c.b.back()}, ++seed));
+          if (added == Added::matrix) one.inputs.push_back(random_floats(reference(one)[0].shape(), ++seed));
           expect_reference(one, 5e-6);
         }
 }
@@ -37,6 +40,17 @@ TEST_P(MatMulKernel, IsTheReferenceForAllTranspositionsBatchesAndBroadcasts) {
 TEST_P(MatMulKernel, OfNothingIsZero) {
   expect_reference({"MatMul", {}, {random_floats({4, 0}, 1), random_floats({0, 3}, 2)}});
   expect_reference({"MatMul", {}, {random_floats({0, 4}, 1), random_floats({4, 3}, 2)}});
+}
+
+TEST_P(MatMulKernel, AddsAMatrixOfManyPanelsAndOneToAProductOfDepth0) {
+  struct Sizes {
+    std::int64_t m, k, n;
+  };
+  for (const Sizes &s : {Sizes{700, 0, 640}, Sizes{700, 16, 640}, Sizes{90, 1100, 70}, Sizes{70, 8200, 24}})
+    expect_reference({"MatMul",
+                      {},
+                      {random_floats({s.m, s.k}, 1), random_floats({s.k, s.n}, 2), random_floats({s.m, s.n}, 3)}},
+                     1e-4);
 }
 
 TEST_P(MatMulKernel, IsTheReferenceAtAModelsSize) {

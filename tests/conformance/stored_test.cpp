@@ -72,10 +72,10 @@ TEST_P(StoredKernel, MultipliesByEveryFormOfWeights) {
                          Sizes{0, 8, 8}, Sizes{2, 0, 8}})
     for (const std::int64_t trans_b : {0, 1})
       for (const Stored &matrix : stored(trans_b ? s.n : s.k, trans_b ? s.k : s.n))
-        for (const bool bias : {false, true}) {
+        for (const Shape &added : {Shape{}, Shape{s.n}, Shape{s.m, s.n}}) {
           OneNode node{
               "MatMul", {{"trans_b", trans_b}, {"alpha", -1.5}}, {random_floats({s.m, s.k}, 11), Array(), Array()}};
-          if (bias) node.inputs[2] = random_floats({s.n}, 12);
+          if (!added.empty()) node.inputs[2] = random_floats(added, 12);
           expect_reference(with(node, matrix, 3), 2e-5);
         }
 }

@@ -51,6 +51,7 @@ void multiply(const GemmShape &s, const GemmOperands &o, Order order) {
     const In *a = static_cast<const In *>(o.a) + batch * s.stride_a,
              *b = static_cast<const In *>(o.b) + batch * s.stride_b;
     Out *c = static_cast<Out *>(o.c) + batch * s.stride_c;
+    const Out *added = o.addend != nullptr ? static_cast<const Out *>(o.addend) + batch * s.stride_c : c;
     const Out *bias = s.bias ? static_cast<const Out *>(o.bias) : nullptr;
     for (std::int64_t i = 0; i < s.m; ++i)
       for (std::int64_t j = 0; j < s.n; ++j) {
@@ -58,7 +59,7 @@ void multiply(const GemmShape &s, const GemmOperands &o, Order order) {
                       return widened(s.trans_a ? a[l * ld.a + i] : a[i * ld.a + l]) *
                              widened(s.trans_b ? b[j * ld.b + l] : b[l * ld.b + j]);
                     });
-        if (s.accumulate) sum += arith::widened(c[i * ld.c + j]);
+        if (s.accumulate) sum += arith::widened(added[i * ld.c + j]);
         if (bias != nullptr) sum += arith::widened(bias[j]);
         c[i * ld.c + j] = arith::narrowed<Out>(sum);
       }
@@ -94,7 +95,7 @@ std::vector<Algorithm> Product::algorithms() const {
 
 void Product::run(Stream stream, const GemmOperands &operands, const Algorithm &algorithm, void *workspace) const {
   const GemmShape shape = state_->shape;
-  for (const void *at : {operands.a, operands.b, static_cast<const void *>(operands.c)})
+  for (const void *at : {operands.a, operands.b, static_cast<const void *>(operands.c), operands.addend})
     require(reinterpret_cast<std::uintptr_t>(at) % shape.alignment == 0, Code::internal, "gemm",
             "an operand is not aligned to the {} bytes that were promised", shape.alignment);
   require(algorithm.words[0] < kOrders && algorithm.words[1] == mark_of(shape), Code::device, "device",

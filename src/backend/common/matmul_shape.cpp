@@ -26,7 +26,8 @@ MatMulShape::MatMulShape(const KernelRequest &request) : dtype(request.inputs.at
   trans_a = attributes.integer("trans_a", 0) != 0;
   trans_b = attributes.integer("trans_b", 0) != 0;
   alpha = static_cast<float>(attributes.real("alpha", 1));
-  bias = has_input(request, 2);
+  addend = has_input(request, 2) && request.inputs[2].shape == request.outputs.at(0).shape;
+  bias = has_input(request, 2) && !addend;
   if (b.size() == 2 && !trans_a)  // (..., M, K) times one matrix: one product takes all rows of a
     a = {element_count({a.begin(), a.end() - 1}), a.back()};
   m = a[a.size() - (trans_a ? 1 : 2)];

@@ -1,5 +1,5 @@
-// The products of a MatMul: y = alpha * op(a) op(b) + bias, with broadcast leading dimensions. op(a) is a, or its
-// transpose if trans_a; op(b) is b, or its transpose if trans_b.
+// The products of a MatMul: y = alpha * op(a) op(b) + c, with broadcast leading dimensions. op(a) is a, or its
+// transpose if trans_a; op(b) is b, or its transpose if trans_b. c is a bias (N), an addend of y's shape, or absent.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct MatMulShape {
   DType dtype;
   std::int64_t m, n, k;
   bool trans_a, trans_b;
-  bool bias;
+  bool bias, addend;  // not both
   float alpha;
   Layout<3> batch;  // the walk from product to product, merged; operands: a, b, y
 };

@@ -56,9 +56,12 @@ Gemm::Gemm(const GemmShape &shape, int team_size)
 Gemm::Part Gemm::cut(Range rows, std::int64_t grain) const {
   Part part;
   std::int64_t most_rows = shape_.m;
-  if (lays_out()) most_rows = kPanelBytes / (depth_ * static_cast<std::int64_t>(size_of(shape_.in)));
-  if (sums_apart())
-    most_rows = std::min<std::int64_t>(most_rows, kSumBytes / (shape_.n * static_cast<std::int64_t>(sizeof(float))));
+  const auto limit = [&](std::int64_t bytes, std::int64_t row, std::size_t element) {
+    most_rows = std::min(most_rows, bytes / std::max<std::int64_t>(row * static_cast<std::int64_t>(element), 1));
+  };
+  if (lays_out()) limit(kPanelBytes, depth_, size_of(shape_.in));
+  if (sums_apart()) limit(kSumBytes, shape_.n, sizeof(float));
+  if (shape_.addend) limit(kPanelBytes, shape_.n, size_of(shape_.out));
   most_rows = shape_.panel_rows > 0 ? shape_.panel_rows : std::max(most_rows, kLeastPanelRows);
   const std::int64_t in_rows = (rows.size() - 1) / most_rows + 1, in_depth = shape_.k / depth_ + 1;
   require(in_rows <= kMostPanels / in_depth, Code::limit, "MatMul", "{} rows of depth {} are too many for a product",
@@ -72,8 +75,9 @@ Gemm::Part Gemm::cut(Range rows, std::int64_t grain) const {
       of_panel.m = own.size();
       of_panel.k = std::min(depth_, shape_.k - first_k);
       of_panel.trans_a = false;
-      of_panel.accumulate |= first_k > 0;
+      of_panel.accumulate |= shape_.addend || first_k > 0;
       of_panel.bias &= first_k == 0;
+      of_panel.addend = false;
       if (sums_apart()) of_panel.out = DType::f32;
       const auto same = std::ranges::find(part.products, of_panel, &Product::shape);
       const auto product = static_cast<std::size_t>(same - part.products.begin());
@@ -95,9 +99,15 @@ void Gemm::run(const Member &member, const GemmOperands &operands, void *scratch
   for (const Panel &panel : part.panels) {
     Product &product = part.products[panel.product];
     const std::int64_t count = product.shape().m * shape_.n;
-    std::byte *c = static_cast<std::byte *>(operands.c) + panel.first_row * shape_.n * out;
-    if (sums_apart() && shape_.accumulate && panel.first_k == 0)
-      with_float(shape_.out, [&]<typename T>(T) { widen(reinterpret_cast<const T *>(c), sums, count); });
+    const std::int64_t offset = panel.first_row * shape_.n * out;
+    std::byte *c = static_cast<std::byte *>(operands.c) + offset;
+    if (product.shape().accumulate && panel.first_k == 0) {
+      const std::byte *added = shape_.addend ? static_cast<const std::byte *>(operands.addend) + offset : c;
+      if (sums_apart())
+        with_float(shape_.out, [&]<typename T>(T) { widen(reinterpret_cast<const T *>(added), sums, count); });
+      else if (added != c)
+        std::copy_n(added, count * out, c);
+    }
     GemmOperands of_panel = operands;
     if (lays_out()) {
       const Range rows{panel.first_row, panel.first_row + product.shape().m};

@@ -16,8 +16,9 @@ struct GemmShape {
   bool packed_b = false;    // b lies in oneDNN's blocks (packed_product.h), not transposed; only Products take it
   bool accumulate = false;  // the product is added to c
   bool bias = false;        // a bias (N) is added to every row; not together with accumulate
+  bool addend = false;      // c = addend (M, N) + the product; alone among the three; Products do not take it
   float alpha = 1;
-  DType in = DType::f32, out = DType::f32;  // in: type of a, b and the bias; out: type of c, which is as wide or wider
+  DType in = DType::f32, out = DType::f32;  // in: type of a, b and the bias; out: of c and the addend, as wide or wider
   // A Gemm computes c in panels of rows. panel_rows is the number of rows in a panel; only the last panel can have
   // fewer. So the bits of a row in a full panel do not depend on M. If panel_rows is 0, the Gemm chooses a fast number
   // of rows. In this case the bits of some of oneDNN's products depend on M, but the bits of products in tiles never
@@ -31,6 +32,7 @@ struct GemmOperands {
   const void *b;
   void *c;
   const void *bias = nullptr;
+  const void *addend = nullptr;
 };
 
 }  // namespace protrain::backend::cpu

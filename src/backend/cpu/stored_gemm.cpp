@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cpu/transpose.h"
 #include "base/error.h"
 #include "base/shape.h"
 
@@ -55,6 +56,8 @@ StoredGemm::Part StoredGemm::cut(Range columns) const {
       GemmShape of_block = shape_;
       of_block.m = rows.size();
       of_block.n = own.size();
+      of_block.accumulate = shape_.addend;
+      of_block.addend = false;
       const auto same = std::ranges::find(part.products, of_block, &Product::shape);
       panel.blocks.push_back({rows.begin, static_cast<std::size_t>(same - part.products.begin())});
       if (same == part.products.end()) part.products.emplace_back(of_block, 1);
@@ -76,12 +79,16 @@ void StoredGemm::run(const Member &member, const GemmOperands &operands, const S
     for (const Block &block : panel.blocks) {
       Product &product = part.products[block.product];
       const auto *a = static_cast<const std::byte *>(operands.a) + block.first_row * shape_.k * in;
-      product.run(0, {a, weights, results, bias}, product_scratch);
       with_float(shape_.out, [&]<typename T>(T) {
-        T *c = static_cast<T *>(operands.c) + block.first_row * shape_.n + panel.columns.begin;
+        const std::int64_t first = block.first_row * shape_.n + panel.columns.begin;
         const std::int64_t rows = product.shape().m, columns = product.shape().n;
-        for (std::int64_t i = 0; i < rows; ++i)
-          std::copy_n(reinterpret_cast<const T *>(results) + i * columns, columns, c + i * shape_.n);
+        T *dense = reinterpret_cast<T *>(results);
+        if (shape_.addend) {
+          const T *addend = static_cast<const T *>(operands.addend) + first;
+          copy_rows<T>({addend, shape_.n}, rows, columns, {dense, columns});
+        }
+        product.run(0, {a, weights, results, bias}, product_scratch);
+        copy_rows<T>({dense, columns}, rows, columns, {static_cast<T *>(operands.c) + first, shape_.n});
       });
     }
   }

@@ -156,11 +156,12 @@ void Product::run(Stream stream, const GemmOperands &operands, const Algorithm &
   const State &s = *state_;
   if (s.shape.bias) set(s.description.handle, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
   const float alpha = s.shape.alpha, beta = s.shape.accumulate ? 1.0f : 0.0f;
+  const void *added = operands.addend != nullptr ? operands.addend : operands.c;
   cublasLtMatmulAlgo_t words;
   std::memcpy(&words, algorithm.words.data(), sizeof words);
   const cublasStatus_t status =
       cublasLtMatmul(s.handle, s.description.handle, &alpha, operands.b, s.b.handle, operands.a, s.a.handle, &beta,
-                     operands.c, s.c.handle, operands.c, s.c.handle, &words, workspace, algorithm.workspace, stream);
+                     added, s.c.handle, operands.c, s.c.handle, &words, workspace, algorithm.workspace, stream);
   // cuBLASLt may refuse an algorithm that it has offered. In that case nothing has run.
   require(status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE, Code::unsupported, "device",
           "a product could not be issued: cuBLASLt says {}", cublasLtGetStatusName(status));

@@ -19,7 +19,7 @@ namespace protrain::backend::cuda {
 struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;
-  bool accumulate = false;  // the product is added to c
+  bool accumulate = false;  // the product is added to c, or to the operand `addend` if there is one
   bool bias = false;        // a bias (N) of c's type is added to every row
   float alpha = 1;
   DType in = DType::f32, out = DType::f32;    // in: type of a and b; out: type of c
@@ -43,7 +43,8 @@ struct GemmOperands {
   const void *b;
   void *c;
   const void *bias = nullptr;
-  StoredOperand stored = {};  // takes the place of b in a product with stored weights
+  StoredOperand stored = {};     // takes the place of b in a product with stored weights
+  const void *addend = nullptr;  // of c's shape, type and strides; may be c
 };
 
 // The handle of cuBLASLt. Each device has one. With `tf32`, products of float32 round their factors to 10 bits of

@@ -6,15 +6,18 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// Fills c with 0, or each of its rows with the bias.
+// Fills c with what a product of depth 0 is added to: the addend, the bias in each row, or 0.
 template <typename T>
 void fill(Stream stream, const GemmShape &s, const GemmOperands &operands) {
   T *c = static_cast<T *>(operands.c);
   const T *bias = s.bias ? static_cast<const T *>(operands.bias) : nullptr;
+  const T *addend = static_cast<const T *>(operands.addend);
   for (std::int64_t b = 0; b < s.batch; ++b)
-    each(stream, s.m * s.n, [to = c + b * s.stride_c, bias, n = s.n, ld = GemmRows(s).c] __device__(std::int64_t i) {
-      to[i / n * ld + i % n] = bias != nullptr ? bias[i % n] : T{};
-    });
+    each(stream, s.m * s.n,
+         [c, bias, addend, n = s.n, ld = GemmRows(s).c, first = b * s.stride_c] __device__(std::int64_t i) {
+           const std::int64_t at = first + i / n * ld + i % n;
+           c[at] = addend != nullptr ? addend[at] : bias != nullptr ? bias[i % n] : T{};
+         });
 }
 void fill(Stream stream, const GemmShape &s, const GemmOperands &operands) {
   s.out == DType::bf16 ? fill<bf16>(stream, s, operands) : fill<float>(stream, s, operands);
@@ -82,7 +85,7 @@ std::uint64_t Gemm::scratch_bytes() const {
 void Gemm::run(Stream stream, const GemmOperands &operands, void *scratch) const {
   if (!panels_.empty()) return run_panels(stream, operands, scratch);
   if (!product_) {  // c has no elements, or K = 0
-    if (!shape_.accumulate) fill(stream, shape_, operands);
+    if (!shape_.accumulate || operands.addend != nullptr) fill(stream, shape_, operands);
     return;
   }
   if (bias_apart_) fill(stream, shape_, operands);
@@ -92,8 +95,7 @@ void Gemm::run(Stream stream, const GemmOperands &operands, void *scratch) const
 
 // Cuts stored weights into panels. A panel has the weights of some columns of c, over all of K.
 void Gemm::cut(Blas &blas) {
-  require(shape_.batch == 1 && !shape_.trans_a && !shape_.accumulate, Code::internal, "gemm",
-          "stored weights are the second of two factors");
+  require(shape_.batch == 1 && !shape_.trans_a, Code::internal, "gemm", "stored weights are the second of two factors");
   const std::int64_t column_bytes = shape_.k * static_cast<std::int64_t>(size_of(shape_.in));
   const std::int64_t most = std::max(kPanelBytes / column_bytes / kPanelGrain, std::int64_t{1}) * kPanelGrain;
   for (std::int64_t first = 0; first < shape_.n; first += most) {
@@ -117,6 +119,8 @@ void Gemm::run_panels(Stream stream, const GemmOperands &operands, void *scratch
     widen_panel(stream, shape_, *stored_, operands.stored, panel.columns, scratch);
     GemmOperands of_panel = {operands.a, scratch, static_cast<std::byte *>(operands.c) + panel.columns.first * out};
     if (shape_.bias) of_panel.bias = static_cast<const std::byte *>(operands.bias) + panel.columns.first * out;
+    if (operands.addend != nullptr)
+      of_panel.addend = static_cast<const std::byte *>(operands.addend) + panel.columns.first * out;
     of_panels_[panel.product].run(stream, of_panel, static_cast<std::byte *>(scratch) + panel_bytes());
   }
 }

@@ -1,4 +1,4 @@
-// MatMul: y = alpha * op(a) op(b) + bias, with broadcast leading dimensions. The innermost of the merged leading
+// MatMul: y = alpha * op(a) op(b) + c, with broadcast leading dimensions. The innermost of the merged leading
 // dimensions becomes cuBLASLt's batch. Each position of the other leading dimensions has a launch of its own.
 #include <algorithm>
 #include <numeric>
@@ -52,6 +52,7 @@ class MatMul : public CudaKernel {
                                              .k = shape.k,
                                              .trans_a = shape.trans_a,
                                              .trans_b = shape.trans_b,
+                                             .accumulate = shape.addend,
                                              .bias = shape.bias,
                                              .alpha = shape.alpha,
                                              .in = shape.dtype,
@@ -62,6 +63,7 @@ class MatMul : public CudaKernel {
                                              .stride_c = batches.inner_stride(2),
                                              .alignment = alignment_of(batches, element_bytes_)},
                                    stored_matrix(request, kStoredFactor));
+    has_addend_ = shape.addend;
     scratch_bytes = gemm_->scratch_bytes();
     batches.dims.back() = 1;
     batches_ = positions(batches);
@@ -76,15 +78,19 @@ class MatMul : public CudaKernel {
   void run(Stream stream, const Launch &launch) override {
     for (const auto &[a, b, y] : batches_)
       gemm_->run(stream,
-                 {input<std::byte>(launch, 0) + a * element_bytes_, input<std::byte>(launch, 1) + b * element_bytes_,
-                  output<std::byte>(launch, 0) + y * element_bytes_, optional_input<void>(launch, 2),
-                  stored_operand(launch, kStoredFactor)},
+                 {.a = input<std::byte>(launch, 0) + a * element_bytes_,
+                  .b = input<std::byte>(launch, 1) + b * element_bytes_,
+                  .c = output<std::byte>(launch, 0) + y * element_bytes_,
+                  .bias = has_addend_ ? nullptr : optional_input<void>(launch, 2),
+                  .stored = stored_operand(launch, kStoredFactor),
+                  .addend = has_addend_ ? input<std::byte>(launch, 2) + y * element_bytes_ : nullptr},
                  launch.scratch);
   }
 
  private:
   std::unique_ptr<Gemm> gemm_;
   std::int64_t element_bytes_;
+  bool has_addend_ = false;
   std::vector<std::array<std::int64_t, 3>> batches_;  // offsets of a, b and y
 };
 }  // namespace
