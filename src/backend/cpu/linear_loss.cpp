@@ -4,8 +4,8 @@
 //   The logits' gradients are multiplied by w for dx, and by x for dw. The products work on blocks of one or more
 // slices, and dw is summed over the blocks in order. The gradients of a block take at most kBlockBytes unless a single
 // slice takes more. If neither dw nor the bias's gradient is wanted, a block is one slice. With float32 operands the
-// logits' gradients overwrite the logits. With narrow operands the gradients have memory of their own, and often all
-// slices fit into one block.
+// logits' gradients overwrite the logits. With narrow operands they do so too if a block is one slice. Otherwise they
+// have memory of their own, and often all slices fit into one block.
 //   If the node asks for panels, products compute a panel of rows at a time, and blocks of dw consist of whole panels.
 // The sizes of panels and blocks then follow from the shapes, the element type and the team's size. So the bits of the
 // results do not depend on the size of the slices.
@@ -169,8 +169,12 @@ class LinearCrossEntropy : public CpuKernel {
   // Returns true if dw is summed in scratch, in float32: dw is narrow, and there are several blocks.
   bool sums_apart() const { return kNarrow && shape_.rows > block_rows_; }
 
+  // Returns true if the gradients of a slice take the place of its logits, as narrow numbers.
+  bool narrows_in_place() const { return kNarrow && shape_.gradient && block_rows_ == shape_.slice_rows; }
+
   // Lays out scratch. It holds the logits of a slice, the gradients of a block of slices, the float32 sums of narrow
-  // outputs, the losses of rows, and the products' scratch. Float32 gradients overwrite the logits that they come from.
+  // outputs, the losses of rows, and the products' scratch. Gradients overwrite the logits that they come from if they
+  // are float32, or if a block is one slice.
   void lay_out(const KernelRequest &request, int team_size) {
     std::uint64_t total = 0;
     const auto place = [&](std::int64_t rows, std::int64_t columns, std::size_t size) {
@@ -179,7 +183,8 @@ class LinearCrossEntropy : public CpuKernel {
     };
     const std::int64_t most_rows = std::min(block_rows_, shape_.rows);  // of a block
     at_.logits = place(kNarrow ? shape_.slice_rows : most_rows, shape_.classes, sizeof(float));
-    at_.gradients = kNarrow && shape_.gradient ? place(most_rows, shape_.classes, sizeof(T)) : at_.logits;
+    const bool apart = kNarrow && shape_.gradient && !narrows_in_place();
+    at_.gradients = apart ? place(most_rows, shape_.classes, sizeof(T)) : at_.logits;
     if (has_output(request, 2) && sums_apart()) at_.dw = place(shape_.classes, shape_.depth, sizeof(float));
     if (has_output(request, 3) && kNarrow) at_.dbias = place(1, shape_.classes, sizeof(float));
     at_.losses = place(shape_.rows, 1, sizeof(double));
@@ -208,6 +213,7 @@ class LinearCrossEntropy : public CpuKernel {
                                 stored_operand(launch, kStored), gemm_scratch);
     member.barrier();
     finish_rows(member, launch, slice, of_mean);
+    if (narrows_in_place()) narrow_in_place(member, launch, slice.count);
     const std::int64_t end = slice.first + slice.count;
     if (!shape_.gradient || (end % block_rows_ != 0 && end != shape_.rows)) return;
     member.barrier();
@@ -249,9 +255,30 @@ class LinearCrossEntropy : public CpuKernel {
       losses[slice.first + i] = targets_.teacher ? follow_teacher(launch, slice.first + i, row, factor)
                                                  : follow_label(targets_.at(launch, slice.first + i), row, factor);
       if constexpr (kNarrow)
-        if (shape_.gradient)
+        if (shape_.gradient && !narrows_in_place())
           narrow(row, at<T>(launch, at_.gradients) + ((slice.first + i) % block_rows_) * shape_.classes,
                  shape_.classes);
+    }
+  }
+
+  // Makes the first `rows` rows of gradients narrow, in the memory in which they lie. A narrow row takes half the
+  // memory. So the rows from n to 2n fit into that of the rows from n/2 to n, which are narrow by then. All members
+  // work on these rows together, and the first row goes through a buffer.
+  void narrow_in_place(Member &member, const Launch &launch, std::int64_t rows) const {
+    const auto *wide = at<float>(launch, at_.logits);
+    T *to = at<T>(launch, at_.gradients);
+    const std::int64_t columns = shape_.classes;
+    member.barrier();
+    if (member.index == 0)
+      for_each_piece(columns, [&](std::int64_t first, std::int64_t count) {
+        T piece[kPiece];
+        narrow(wide + first, piece, count);
+        std::copy_n(piece, count, to + first);
+      });
+    for (std::int64_t n = 1; n < rows; n *= 2) {
+      member.barrier();
+      const Range own = share((std::min(2 * n, rows) - n) * columns, kRowGrain, member);
+      narrow(wide + n * columns + own.begin, to + n * columns + own.begin, own.size());
     }
   }
 

@@ -18,7 +18,7 @@ constexpr std::int64_t kMostPanelRows = 256;                 // rows of a panel
 constexpr std::int64_t kGroupBytes = 1 << 20;                // of a packed group, which then stays in a core's cache
 constexpr std::int64_t kHeldBytes = 4 << 20;                 // of an operand that is copied once and used many times
 constexpr std::int64_t kAllHeldBytes = 64 << 20;             // of all members' held operands
-constexpr std::int64_t kCutRows = 1024, kCutColumns = 1024;  // of a strip and a group, if K is cut
+constexpr std::int64_t kCutRows = 1024, kCutColumns = 512;  // of a strip and a group, if K is cut
 constexpr std::int64_t kRowsTogether = 8;  // rows of b that go to one block before the next block gets its part
 constexpr std::int64_t kCopyCost = 128;    // multiply-adds that take as long as packing one element
 
@@ -54,7 +54,7 @@ int grid_rows(const GemmShape &s, int team_size) {
 // Returns the depth of a part of K. Cutting K costs copies of a, so K is cut only if it is so large that a group or a
 // strip would be too narrow.
 std::int64_t part_depth(const GemmShape &s) {
-  const std::int64_t whole_bytes = s.trans_a ? 16 << 10 : 64 << 10, part_bytes = 4 << 10;
+  const std::int64_t whole_bytes = s.trans_a ? 16 << 10 : 32 << 10, part_bytes = 4 << 10;
   if (s.k * int_size(s.in) <= whole_bytes) return s.k;
   return part_size(s.k, part_bytes / int_size(s.in), block_rows(s.in));
 }
