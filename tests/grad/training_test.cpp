@@ -136,6 +136,22 @@ TEST(Training, NormalizationsAddTheGradientsOfTheirResiduals) {
   }
 }
 
+// Two products read x. The gradient of the second, a thin product, adds the first one's gradient itself. A thick
+// product would not.
+TEST(Training, ThinProductsAddTheGradientsOfTheOtherReaders) {
+  for (const std::int64_t depth : {3, 300}) {
+    Sketch s;
+    const ValueId x = s.run("Tanh", {s.parameter("x", {2, 4})});
+    const ValueId inner = s.run("MatMul", {x, s.parameter("a", {4, depth})});
+    const ValueId product = s.run("MatMul", {x, s.parameter("w", {4, 5})});
+    const ValueId sum = s.run("MatMul", {inner, s.parameter("b", {depth, 5}), product});
+    const ValueId loss = s.sum(s.run("Tanh", {sum}));
+    expect_true_gradients(s, loss);
+    const Training training = build(s.graph, loss);
+    EXPECT_EQ(std::ranges::count(training.graph.nodes(), "Add", &Node::op), depth == 3 ? 0 : 1) << depth;
+  }
+}
+
 // Forward repeats a small value with Expand and Reshape, as grouped attention repeats its keys. Backward needs the
 // repeated value. A step must keep only the small value, and backward must repeat it again.
 TEST(Training, RepeatsAValueAgainInBackwardInsteadOfKeepingIt) {

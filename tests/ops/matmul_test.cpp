@@ -45,6 +45,21 @@ TEST(MatMulOp, GradientSumsOverBroadcastBatches) {
                    .inputs = {random_doubles({2, 3, 4}, 1), random_doubles({5, 4}, 2), random_doubles({5}, 3)}});
 }
 
+TEST(MatMulOp, AddsABiasOrAMatrixOfItsResultsShape) {
+  const auto added = [](const Shape &shape) {
+    return GradientCase{.op = "MatMul",
+                        .attributes = {{"alpha", -2.0}},
+                        .inputs = {random_doubles({2, 3, 4}, 1), random_doubles({4, 5}, 2), random_doubles(shape, 3)}};
+  };
+  expect_gradient(added({2, 3, 5}));
+  const auto refused = [&](const Shape &shape) {
+    return code_of([&] { evaluate("MatMul", {}, added(shape).inputs); });
+  };
+  EXPECT_EQ(refused({3, 5}), Code::shape);
+  EXPECT_EQ(refused({1, 5}), Code::shape);
+  EXPECT_EQ(refused({4}), Code::shape);
+}
+
 TEST(MatMulOp, MakesTheGradientOfASharedWeightInOneProduct) {
   OneNodeGraph one({.op = "MatMul", .inputs = {random_doubles({2, 3, 4}, 1), random_doubles({4, 5}, 2)}, .fixed = {0}});
   one.differentiate();

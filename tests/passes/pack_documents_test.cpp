@@ -44,7 +44,8 @@ std::vector<double> results(const Graph &graph, const Integers &ids, const Integ
 TEST(PackDocuments, MakesEachDocumentWhatItIsAlone) {
   HandBuilt b;
   const ValueId out = b.reshape(attend(b), {kBatch, kLength, kWidth});
-  b.graph.outputs = {b.add("Tanh", {out})};
+  const ValueId added = b.add("MatMul", {out, b.parameter("w", {kWidth, kWidth}), out});
+  b.graph.outputs = {b.add("Tanh", {added})};
   Graph packed = b.graph;
   passes::pack_documents(packed, "positions");
   graph::verify(packed);
@@ -87,6 +88,13 @@ TEST(PackDocuments, RefusesWhatCarriesSomethingFromOneTokenToAnother) {
   const ValueId turned = mixed.transpose(mixed.reshape(attend(mixed), {kBatch, kLength, kWidth}), {0, 2, 1});
   const ValueId product = mixed.add("MatMul", {turned, mixed.parameter("w", {kLength, 3})});
   EXPECT_EQ(refusal(mixed, product), "MatMul sums over tokens");
+
+  HandBuilt shifted_sum;  // of a product for each token and the token before it
+  const ValueId rows = shifted_sum.reshape(attend(shifted_sum), {kBatch, kLength, kWidth});
+  const ValueId later = shifted_sum.slice(rows, 1, 1, kLength), earlier = shifted_sum.slice(rows, 1, 0, kLength - 1);
+  EXPECT_EQ(
+      refusal(shifted_sum, shifted_sum.add("MatMul", {later, shifted_sum.parameter("w", {kWidth, kWidth}), earlier})),
+      "MatMul adds tokens of different places");
 
   HandBuilt split;
   EXPECT_EQ(refusal(split, split.reshape(attend(split), {kBatch, kLength / 2, 2 * kWidth})),
