@@ -121,21 +121,19 @@ class Packing {
   // Returns where the tokens lie in the outputs of a node that reads tokens; an empty optional if the node computes a
   // part of the loss.
   Tokens tokens_after(Node &node) {
-    const ValueId first = node.inputs.at(0);
     if (ops::find(node.op)->elementwise) return elementwise(node);
     if (node.op == "FusedAttention") return attention(node);
     if (node.op == "Rotary") return rotary(node);
     if (one_of(node.op, {"CrossEntropy", "LinearCrossEntropy"})) return std::nullopt;
-    if (node.op == "Gather" && !of_data(first)) {
+    if (node.op == "Gather" && !of_data(node.inputs[0])) {
       const TokenAxis at = tokens_of(node.inputs[1]).value();
       return TokenAxis{passes::axis_of(r_, node, 0) + at.axis, at.length, at.first};
     }
-    const Tokens at = tokens_of(first);
+    const Tokens at = tokens_of(node.inputs.at(0));
     if (at && node.op == "Concat") return joined(node, *at);
     if (at && node.op == "MatMul") return product(node, *at);
-    const bool others =
-        std::any_of(node.inputs.begin() + 1, node.inputs.end(), [this](ValueId in) { return of_data(in); });
-    if (!at || others) refuse(node, "may carry something from one token to another");
+    if (!at || std::any_of(node.inputs.begin() + 1, node.inputs.end(), [this](ValueId in) { return of_data(in); }))
+      refuse(node, "may carry something from one token to another");
     if (node.op == "Reshape") return reshaped(node, *at);
     if (node.op == "Slice") return sliced(node, *at);
     if (node.op == "Transpose") {
@@ -263,11 +261,10 @@ class Packing {
   }
 
   Tokens product(const Node &node, const TokenAxis &at) const {
-    const std::size_t rank = r_.shape(node.inputs[0]).size();
-    const bool kept =
-        at.axis + 1 < rank && r_.shape(node.outputs[0]).size() == rank && node.attributes.integer("trans_a", 0) == 0;
     if (of_data(node.inputs[1])) refuse(node, "may carry something from one token to another");
-    if (!kept) refuse(node, "sums over tokens");
+    const std::size_t rank = r_.shape(node.inputs[0]).size();
+    if (at.axis + 1 >= rank || r_.shape(node.outputs[0]).size() != rank || node.attributes.integer("trans_a", 0) != 0)
+      refuse(node, "sums over tokens");
     if (node.inputs.size() > 2 && of_data(node.inputs[2]) && tokens_of(node.inputs[2]) != at)
       refuse(node, "adds tokens of different places");
     return at;

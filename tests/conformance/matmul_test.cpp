@@ -47,10 +47,9 @@ TEST_P(MatMulKernel, AddsAMatrixOfManyPanelsAndOneToAProductOfDepth0) {
     std::int64_t m, k, n;
   };
   for (const Sizes &s : {Sizes{700, 0, 640}, Sizes{700, 16, 640}, Sizes{90, 1100, 70}, Sizes{70, 8200, 24}})
-    expect_reference({"MatMul",
-                      {},
-                      {random_floats({s.m, s.k}, 1), random_floats({s.k, s.n}, 2), random_floats({s.m, s.n}, 3)}},
-                     1e-4);
+    expect_reference(
+        {"MatMul", {}, {random_floats({s.m, s.k}, 1), random_floats({s.k, s.n}, 2), random_floats({s.m, s.n}, 3)}},
+        1e-4);
 }
 
 TEST_P(MatMulKernel, IsTheReferenceAtAModelsSize) {

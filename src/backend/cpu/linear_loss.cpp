@@ -50,6 +50,25 @@ struct Loops {
   }
 };
 
+// Makes rows of float32 narrow, in the memory in which they lie. `to` is where `wide` is. A narrow element takes at
+// most half the memory. So the elements from n to 2n fit into the memory of those from n/2 to n, which are narrow by
+// then. All members work on them together. The first elements go through a buffer.
+template <typename T>
+void narrow_in_place(Member &member, const float *wide, T *to, std::int64_t count) {
+  const std::int64_t first = std::min(kPiece, count);
+  member.barrier();
+  if (member.index == 0) {
+    T piece[kPiece];
+    narrow(wide, piece, first);
+    std::copy_n(piece, first, to);
+  }
+  for (std::int64_t n = first; n < count; n *= 2) {
+    member.barrier();
+    const Range own = share(std::min(2 * n, count) - n, kRowGrain, member);
+    narrow(wide + n + own.begin, to + n + own.begin, own.size());
+  }
+}
+
 // True if w or the bias gets a gradient. Such a gradient is a sum over all rows.
 bool sums_over_rows(const KernelRequest &request) { return has_output(request, 2) || has_output(request, 3); }
 
@@ -213,7 +232,8 @@ class LinearCrossEntropy : public CpuKernel {
                                 stored_operand(launch, kStored), gemm_scratch);
     member.barrier();
     finish_rows(member, launch, slice, of_mean);
-    if (narrows_in_place()) narrow_in_place(member, launch, slice.count);
+    if (narrows_in_place())
+      narrow_in_place(member, logits_at(launch, slice), at<T>(launch, at_.gradients), slice.count * shape_.classes);
     const std::int64_t end = slice.first + slice.count;
     if (!shape_.gradient || (end % block_rows_ != 0 && end != shape_.rows)) return;
     member.barrier();
@@ -258,27 +278,6 @@ class LinearCrossEntropy : public CpuKernel {
         if (shape_.gradient && !narrows_in_place())
           narrow(row, at<T>(launch, at_.gradients) + ((slice.first + i) % block_rows_) * shape_.classes,
                  shape_.classes);
-    }
-  }
-
-  // Makes the first `rows` rows of gradients narrow, in the memory in which they lie. A narrow row takes half the
-  // memory. So the rows from n to 2n fit into that of the rows from n/2 to n, which are narrow by then. All members
-  // work on these rows together, and the first row goes through a buffer.
-  void narrow_in_place(Member &member, const Launch &launch, std::int64_t rows) const {
-    const auto *wide = at<float>(launch, at_.logits);
-    T *to = at<T>(launch, at_.gradients);
-    const std::int64_t columns = shape_.classes;
-    member.barrier();
-    if (member.index == 0)
-      for_each_piece(columns, [&](std::int64_t first, std::int64_t count) {
-        T piece[kPiece];
-        narrow(wide + first, piece, count);
-        std::copy_n(piece, count, to + first);
-      });
-    for (std::int64_t n = 1; n < rows; n *= 2) {
-      member.barrier();
-      const Range own = share((std::min(2 * n, rows) - n) * columns, kRowGrain, member);
-      narrow(wide + n * columns + own.begin, to + n * columns + own.begin, own.size());
     }
   }
 

@@ -13,11 +13,11 @@
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kRowGrain = 16;                       // rows of c are cut at multiples of this
-constexpr std::int64_t kMostPanelRows = 256;                 // rows of a panel
-constexpr std::int64_t kGroupBytes = 1 << 20;                // of a packed group, which then stays in a core's cache
-constexpr std::int64_t kHeldBytes = 4 << 20;                 // of an operand that is copied once and used many times
-constexpr std::int64_t kAllHeldBytes = 64 << 20;             // of all members' held operands
+constexpr std::int64_t kRowGrain = 16;                      // rows of c are cut at multiples of this
+constexpr std::int64_t kMostPanelRows = 256;                // rows of a panel
+constexpr std::int64_t kGroupBytes = 1 << 20;               // of a packed group, which then stays in a core's cache
+constexpr std::int64_t kHeldBytes = 4 << 20;                // of an operand that is copied once and used many times
+constexpr std::int64_t kAllHeldBytes = 64 << 20;            // of all members' held operands
 constexpr std::int64_t kCutRows = 1024, kCutColumns = 512;  // of a strip and a group, if K is cut
 constexpr std::int64_t kRowsTogether = 8;  // rows of b that go to one block before the next block gets its part
 constexpr std::int64_t kCopyCost = 128;    // multiply-adds that take as long as packing one element
