@@ -12,7 +12,8 @@ tokens, without dropout.
 MODE: fp32; autocast: bf16 arithmetic over fp32 weights; bf16: weights and moments in bf16, no master copy; compiled,
 compiled-autocast, compiled-bf16: the same by torch.compile. loraRANK-autocast, as in lora16-autocast: PEFT's adapters of
 all projections, in fp32, on a frozen base in bf16; loraRANK-fp32: on one in fp32, without autocast. ipex-fp32,
-ipex-autocast: optimized by Intel's extension for PyTorch, whose bf16 weights are split from the rest of their masters.
+ipex-autocast, loraRANK-ipex-autocast: optimized by Intel's extension for PyTorch, whose bf16 weights are split from the
+rest of their masters.
 Needs torch and transformers (onnxscript to export, peft for adapters), all from PyPI."""
 import json
 import re
@@ -69,7 +70,7 @@ def step(name, batch, sequence, mode, steps, device):
     if lora := re.match(r"lora(\d+)-", mode):
         model = with_adapters(model.bfloat16() if mode.endswith("autocast") else model, int(lora[1]))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4, fused=True)
-    if mode.startswith("ipex"):
+    if "ipex" in mode:
         import intel_extension_for_pytorch as ipex
 
         narrow = torch.bfloat16 if mode.endswith("autocast") else torch.float32
