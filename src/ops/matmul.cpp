@@ -14,8 +14,8 @@ using Integers = std::vector<std::int64_t>;
 bool flag(const Node &node, const char *name) { return node.attributes.integer(name, 0) != 0; }
 
 // y (..., M, N) = alpha op(a) op(b) [+ c], with op(a) (..., M, K) and op(b) (..., K, N). op transposes the last two
-// axes if its flag is set. c is a bias (N), or has y's shape. ONNX's MatMul also takes vectors: (K) means (1, K) or (K,
-// 1).
+// axes if its flag is set. c is a bias (N), or has y's shape. ONNX's MatMul also takes vectors: (K) means (1, K) as a,
+// and (K, 1) as b.
 struct Product {
   Product(const Node &node, Shape a_shape, Shape b_shape) : a(std::move(a_shape)), b(std::move(b_shape)) {
     const std::string &subject = node.name;

@@ -60,8 +60,8 @@ TEST(Outline, HasEveryNodesSecondsInOneOfItsSums) {
     const Outline outline(graph, durations);
     for (const Outline::Block &block : outline.blocks) {
       EXPECT_GT(block.forward, 0) << model;
-      EXPECT_GT(block.backward, model.starts_with("quantised/") ? 0 : block.forward)
-          << model;  // no gradients of weights
+      // A quantised weight is frozen: backward makes a gradient of the products' inputs only, not of the weights.
+      EXPECT_GT(block.backward, block.forward * (model.starts_with("quantised/") ? 0.5 : 1)) << model;
       EXPECT_GT(block.saved, 0u) << model;
       EXPECT_GT(block.border, 0u) << model;
       EXPECT_GT(block.cheap, 0u) << model;

@@ -42,7 +42,7 @@ bool fuse_linear_loss(Fusion &fusion, const Node &loss) {
     return false;
   const ValueId weights = product->inputs[1];
   const std::vector<ValueId> bias(product->inputs.begin() + 2, product->inputs.end());
-  if (!bias.empty() && r.shape(bias[0]).size() != 1) return false;
+  if (!bias.empty() && r.shape(bias[0]).size() != 1) return false;  // it adds a matrix, as an adapter's product does
   const std::int64_t trans_w = product->attributes.integer("trans_b", 0);
 
   ValueId x = product->inputs[0];

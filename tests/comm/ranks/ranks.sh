@@ -16,7 +16,7 @@ over=gloo
 
 # Open MPI refuses to run for root, and more ranks than cores, unless it is told otherwise.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# A launcher sometimes hangs after its ranks have ended. Only what the ranks say counts, so it is killed then.
+# A launcher may hang after its ranks have ended. It is killed then, because only what the ranks say counts.
 limit='timeout -k 5 60'
 start() { # SCENARIO RANKS
   case $transport in
