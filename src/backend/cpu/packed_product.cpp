@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "backend/common/clones.h"
+#include "backend/cpu/amx.h"
 #include "backend/cpu/floats.h"
 #include "backend/cpu/parts.h"
 #include "backend/cpu/transpose.h"
@@ -51,10 +52,13 @@ int grid_rows(const GemmShape &s, int team_size) {
   return best;
 }
 
+bool takes_amx(DType in) { return in == DType::bf16 && has_amx(); }
+
 // Returns the depth of a part of K. Cutting K costs copies of a, so K is cut only if it is so large that a group or a
-// strip would be too narrow.
+// strip would be too narrow. With AMX only a transposed a is copied.
 std::int64_t part_depth(const GemmShape &s) {
-  const std::int64_t whole_bytes = s.trans_a ? 16 << 10 : 32 << 10, part_bytes = 4 << 10;
+  const std::int64_t part_bytes = 4 << 10;
+  const std::int64_t whole_bytes = s.trans_a ? 16 << 10 : takes_amx(s.in) ? part_bytes : 32 << 10;
   if (s.k * int_size(s.in) <= whole_bytes) return s.k;
   return part_size(s.k, part_bytes / int_size(s.in), block_rows(s.in));
 }
@@ -172,6 +176,31 @@ std::vector<Range> parts_of_each_size(Range all, std::int64_t size) {
   return parts;
 }
 
+// Adds `from` to a row of sums.
+template <typename T>
+struct AddRow {
+  PROTRAIN_CLONES static void run(const T *__restrict from, std::int64_t count, float *__restrict sums) {
+    for (std::int64_t i = 0; i < count; ++i) sums[i] += widened(from[i]);
+  }
+};
+struct Scale {
+  PROTRAIN_CLONES static void run(float alpha, std::int64_t count, float *sums) {
+    for (std::int64_t i = 0; i < count; ++i) sums[i] *= alpha;
+  }
+};
+
+// Makes a panel of c from sums of products: c = alpha * sums + bias, or c += alpha * sums. The bias may be null.
+template <typename T, typename C>
+void finish_panel(const GemmShape &s, Rows<float> sums, std::int64_t rows, std::int64_t columns, const T *bias,
+                  Rows<C> c) {
+  for (std::int64_t i = 0; i < rows; ++i, sums.at += sums.ld, c.at += c.ld) {
+    if (s.alpha != 1) Scale::run(s.alpha, columns, sums.at);
+    if (bias) AddRow<T>::run(bias, columns, sums.at);
+    if (s.accumulate) AddRow<C>::run(c.at, columns, sums.at);
+    narrow(sums.at, c.at, columns);
+  }
+}
+
 // Loads a panel of c into scratch, before products are added to it.
 template <typename C>
 void load_panel(ConstRows<C> c, std::int64_t rows, std::int64_t columns, DType sum_type, void *to) {
@@ -186,13 +215,15 @@ void store_panel(const void *from, DType sum_type, std::int64_t rows, std::int64
 }
 }  // namespace
 
+bool PackedProduct::takes(DType in) { return takes_amx(in) || Product::takes_packed(in); }
+
 // Packing pays for itself if enough rows of a are multiplied by the packed b, and if c has enough work for each of its
 // elements, because c is copied too. In bfloat16, oneDNN always copies b, and its copies are slow. In float32 it reads
 // b in place. That is as fast as packing, unless a row of b is longer than two pages of memory.
 bool PackedProduct::is_faster(const GemmShape &s) {
   constexpr std::int64_t kLeastRows = 8, kLeastColumns = 256, kLeastDepth = 256;
   constexpr std::int64_t kRowsInPlace = 256, kColumnsInPlace = 2048;  // of b in float32
-  if (!Product::takes_packed(s.in)) return false;
+  if (!takes(s.in)) return false;
   const std::int64_t rows = s.panel_rows > 0 ? s.panel_rows : s.m;
   if (rows < kLeastRows || s.n < kLeastColumns || s.k < kLeastDepth) return false;
   if (s.in == DType::f32) return s.trans_b || (rows >= kRowsInPlace && s.n > kColumnsInPlace);
@@ -203,16 +234,17 @@ PackedProduct::PackedProduct(const GemmShape &shape, int team_size)
     : shape_(shape),
       team_size_(team_size),
       grid_rows_(grid_rows(shape, team_size)),
+      uses_amx_(takes_amx(shape.in)),
       sizes_(choose_sizes()),
-      sum_type_(cuts_depth() ? DType::f32 : shape.out),
+      sum_type_(cuts_depth() || uses_amx_ ? DType::f32 : shape.out),
       bytes_{} {
   const std::int64_t rows_of_sums = cuts_depth() ? sizes_.strip_rows : sizes_.panel_rows;
   bytes_.b = bytes_of(sizes_.group_columns * padded(sizes_.depth, shape.in), shape.in);
   if (copies_a()) bytes_.a = bytes_of(sizes_.strip_rows * sizes_.depth, shape.in);
-  const bool all_in_place = sizes_.group_columns >= shape.n && sum_type_ == shape.out;
+  const bool all_in_place = sizes_.group_columns >= shape.n && sum_type_ == shape.out && !uses_amx_;
   if (!all_in_place) bytes_.sums = bytes_of(rows_of_sums * sizes_.group_columns, sum_type_);
   bytes_.widened = bytes_of(shape.trans_b ? kRowGrain * sizes_.depth : kRowsTogether * sizes_.group_columns, shape.in);
-  for (int i = 0; i < team_size; ++i) {
+  for (int i = 0; i < team_size && !uses_amx_; ++i) {
     products_.push_back(products_of(cell(i)));
     for (const Product &product : products_.back()) bytes_.product = std::max(bytes_.product, product.scratch_bytes());
   }
@@ -225,18 +257,20 @@ PackedProduct::Cell PackedProduct::cell(int index) const {
 }
 
 // If a is copied, one of the operands is held: it is copied once, and the other one is copied again for each of the
-// held operand's parts. b is held if all columns of the cell fit, because then a needs no second copy at all.
+// held operand's parts. b is held if all columns of the cell fit, because then a needs no second copy at all. AMX is so
+// fast that a held b must stay in a core's cache, so a is held there.
 PackedProduct::Sizes PackedProduct::choose_sizes() const {
   const auto [rows, columns] = cell(0);  // no cell is larger
   const std::int64_t depth = part_depth(shape_), row_bytes = depth * int_size(shape_.in);
-  const std::int64_t panel_rows =
-      shape_.panel_rows > 0 ? shape_.panel_rows : part_size(rows.size(), kMostPanelRows, kRowGrain);
+  const std::int64_t panel_rows = shape_.panel_rows > 0 ? shape_.panel_rows
+                                  : uses_amx_           ? kAmxRows
+                                                        : part_size(rows.size(), kMostPanelRows, kRowGrain);
   const std::int64_t held_bytes = std::clamp(kAllHeldBytes / team_size_, kGroupBytes, kHeldBytes);
   std::int64_t most_rows = rows.size(), most_columns = kGroupBytes / row_bytes;
   if (depth < shape_.k) {
     most_rows = kCutRows;
     most_columns = kCutColumns;
-  } else if (shape_.trans_a && columns.size() * row_bytes <= held_bytes) {
+  } else if (shape_.trans_a && !uses_amx_ && columns.size() * row_bytes <= held_bytes) {
     most_rows = panel_rows;
     most_columns = columns.size();
   } else if (shape_.trans_a) {
@@ -286,9 +320,26 @@ PackedProduct::Scratch<T> PackedProduct::lay_out(void *scratch) const {
   return all;
 }
 
+template <typename T>
+void PackedProduct::multiply_panel_with_amx(const Part &part, const GemmOperands &operands, const Scratch<T> &at) {
+  const auto &[rows, columns, depth] = part;
+  const auto *a = reinterpret_cast<const bf16 *>(at.a);
+  if (!copies_a()) a = static_cast<const bf16 *>(operands.a) + rows.begin * shape_.k + depth.begin;
+  const Rows<float> sums{static_cast<float *>(at.sums), sizes_.group_columns};
+  multiply_with_amx({{a, copies_a() ? depth.size() : shape_.k}, reinterpret_cast<const bf16 *>(at.b), sums},
+                    rows.size(), columns.size(), depth.size(), depth.begin > 0);
+  if (depth.end < shape_.k) return;
+  const T *bias = shape_.bias ? static_cast<const T *>(operands.bias) + columns.begin : nullptr;
+  with_float(shape_.out, [&]<typename C>(C) {
+    C *c = static_cast<C *>(operands.c) + rows.begin * shape_.n + columns.begin;
+    finish_panel<T, C>(shape_, sums, rows.size(), columns.size(), bias, {c, shape_.n});
+  });
+}
+
 // Multiplies a panel of a by the packed columns of b.
 template <typename T>
 void PackedProduct::multiply_panel(int index, const Part &part, const GemmOperands &operands, const Scratch<T> &at) {
+  if (uses_amx_) return multiply_panel_with_amx(part, operands, at);
   auto &products = products_[static_cast<std::size_t>(index)];
   Product &product = *std::ranges::find(products, shape_of(part), &Product::shape);
   const auto &[rows, columns, depth] = part;
@@ -321,7 +372,7 @@ void PackedProduct::multiply(int index, const GemmOperands &operands, const Sour
       const std::int64_t row = rows.begin - strip.begin;
       Scratch<T> at = scratch;
       at.a += row * depth.size();
-      if (cuts_depth()) at.sums = static_cast<float *>(at.sums) + row * columns.size();
+      if (cuts_depth()) at.sums = static_cast<float *>(at.sums) + row * sizes_.group_columns;
       if (needs_a) copy_rows_of_a(shape_, rows, depth, operands.a, at.a);
       multiply_panel(index, part, operands, at);
     });

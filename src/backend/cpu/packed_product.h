@@ -1,6 +1,6 @@
-// A product by oneDNN whose second factor is packed first, for processors with AVX-512. oneDNN 2.6 is slow if b lies in
-// memory row by row. It reads such a b in place, or every thread copies all of it. Here b is packed once, into the
-// blocks that oneDNN reads fastest.
+// A product whose second factor is packed first, for processors with AVX-512. oneDNN 2.6 is slow if b lies in memory
+// row by row. It reads such a b in place, or every thread copies all of it. Here b is packed once, into the blocks that
+// oneDNN reads fastest. AMX multiplies the same blocks (amx.h).
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,20 @@ namespace protrain::backend::cpu {
 // the rows of the strip by them, one panel of rows after the other.
 //
 // oneDNN takes only dense panels of a and c. So a panel of c is computed in scratch, unless the group has all columns
-// of c. If a is transposed or K is cut, the strip of a is copied to scratch.
+// of c. If a is transposed or K is cut, the strip of a is copied to scratch. AMX takes panels of a where they lie, and
+// its sums are float32 and always in scratch.
 //
 // K is cut into parts if it is very large. In this case the float32 sums of a whole strip stay in scratch, and the
 // product of each part is added to them.
 class PackedProduct {
  public:
+  // Returns true if this processor multiplies operands of this type by a packed b.
+  static bool takes(DType in);
   // Returns true if packing is faster than oneDNN alone on this processor. The answer does not depend on shape.m if
   // shape.panel_rows is set (not 0).
   static bool is_faster(const GemmShape &shape);
 
-  // The product must not be empty, and is_faster() must be true for its types on this processor.
+  // The product must not be empty, and takes(shape.in) must be true.
   PackedProduct(const GemmShape &shape, int team_size);
 
   std::uint64_t scratch_bytes() const { return bytes_.b + bytes_.a + bytes_.sums + bytes_.widened + bytes_.product; }
@@ -61,7 +64,7 @@ class PackedProduct {
   };
 
   bool cuts_depth() const { return sizes_.depth < shape_.k; }
-  bool copies_a() const { return shape_.trans_a || cuts_depth(); }
+  bool copies_a() const { return shape_.trans_a || (cuts_depth() && !uses_amx_); }
   bool is_in_place(Range columns) const { return columns.size() == shape_.n && sum_type_ == shape_.out; }
   Cell cell(int index) const;
   Sizes choose_sizes() const;
@@ -74,13 +77,16 @@ class PackedProduct {
   void multiply(int index, const GemmOperands &operands, const Source &source, const Scratch<T> &scratch);
   template <typename T>
   void multiply_panel(int index, const Part &part, const GemmOperands &operands, const Scratch<T> &at);
+  template <typename T>
+  void multiply_panel_with_amx(const Part &part, const GemmOperands &operands, const Scratch<T> &at);
 
   GemmShape shape_;
   int team_size_, grid_rows_;  // the grid has as many cells as the team has members
+  bool uses_amx_;              // in place of oneDNN
   Sizes sizes_;
   DType sum_type_;  // of the panels of c in scratch
   Bytes bytes_;
-  std::vector<std::vector<Product>> products_;  // of each member, one for every shape of its parts
+  std::vector<std::vector<Product>> products_;  // of each member, one for every shape of its parts; none with AMX
 };
 
 }  // namespace protrain::backend::cpu
