@@ -30,7 +30,7 @@ double value(const void *at, DType type, std::int64_t i) {
 
 struct Operands {
   explicit Operands(const GemmShape &s, std::size_t shift = 0)
-      : block(static_cast<std::uint64_t>(s.m * s.k + s.k * s.n + s.m * s.n + s.n) * 4 + 1024, "operands") {
+      : block(static_cast<std::uint64_t>(s.m * s.k + s.k * s.n + 2 * s.m * s.n + s.n) * 4 + 1024, "operands") {
     std::byte *at = block.data() + shift;
     std::mt19937 bits(7);
     auto take = [&](std::int64_t count, DType type) {
@@ -48,9 +48,12 @@ struct Operands {
       return start;
     };
     a = take(s.m * s.k, s.in), b = take(s.k * s.n, s.in), bias = take(s.n, s.in), c = take(s.m * s.n, s.out);
+    addend = take(s.m * s.n, s.out);
   }
+  GemmOperands all() const { return {a, b, c, bias, addend}; }
+
   MemoryBlock block;
-  void *a, *b, *bias, *c;
+  void *a, *b, *bias, *c, *addend;
 };
 
 std::vector<double> values(const void *c, const GemmShape &s) {
@@ -67,7 +70,7 @@ std::vector<double> run(const GemmShape &shape, int threads, std::size_t shift =
     Gemm gemm(shape, threads);
     MemoryBlock scratch(gemm.scratch_bytes() * static_cast<std::uint64_t>(threads), "scratch");
     team.run([&](Member &member) {
-      gemm.run(member, {operands.a, operands.b, operands.c, operands.bias},
+      gemm.run(member, operands.all(),
                scratch.data() + static_cast<std::uint64_t>(member.index) * gemm.scratch_bytes());
     });
   });
@@ -99,7 +102,8 @@ std::vector<double> expected(const GemmShape &s) {
     }
     for (std::int64_t j = 0; j < s.n; ++j)
       c.push_back(static_cast<double>(s.alpha) * sums[static_cast<std::size_t>(j)] +
-                  (s.accumulate ? value(o.c, s.out, i * s.n + j) : 0) + (s.bias ? value(o.bias, s.in, j) : 0));
+                  (s.accumulate ? value(o.c, s.out, i * s.n + j) : 0) + (s.bias ? value(o.bias, s.in, j) : 0) +
+                  (s.addend ? value(o.addend, s.out, i * s.n + j) : 0));
   }
   return c;
 }
@@ -135,8 +139,8 @@ constexpr Types kTypes[] = {{DType::f32, DType::f32},
                             {DType::f16, DType::f16},
                             {DType::f16, DType::f32}};
 
-// Returns the shape in all variants: every pair of types, each operand transposed or not, and five kinds of result
-// (plain, added to c, with a bias, scaled by alpha, with both bias and alpha).
+// Returns the shape in all variants that Products take: every pair of types, each operand transposed or not, and five
+// kinds of result (plain, added to c, with a bias, scaled by alpha, with both bias and alpha).
 std::vector<GemmShape> forms(const GemmShape &shape) {
   std::vector<GemmShape> all;
   for (const auto &[in, out] : kTypes)
@@ -156,6 +160,16 @@ const std::vector<GemmShape> kShapes = {{64, 48, 32},  {1, 7, 5},    {5, 1, 3}, 
 TEST(Gemm, IsTheProductInEveryTypeOrientationAndForm) {
   for (const GemmShape &shape : kShapes)
     for (const GemmShape &form : forms(shape)) expect_product(form);
+}
+
+TEST(Gemm, AddsTheProductToAMatrix) {
+  for (const GemmShape &shape : {GemmShape{.m = 37, .n = 300, .k = 16}, GemmShape{.m = 70, .n = 260, .k = 70},
+                                 GemmShape{.m = 5, .n = 7, .k = 9}, GemmShape{.m = 17, .n = 260, .k = 2100}})
+    for (GemmShape form : forms(shape)) {
+      if (form.bias || form.accumulate) continue;
+      form.addend = true;
+      expect_product(form);
+    }
 }
 
 TEST(Gemm, OfDeepFactorsIsTheProduct) {
@@ -278,7 +292,7 @@ std::vector<double> run_cells(const GemmShape &shape, const Operands &operands, 
   MemoryBlock scratch(product.scratch_bytes(), "scratch");
   for (int i = 0; i < team_size; ++i) {
     std::memset(scratch.data(), 0xFF, scratch.size());
-    product.run(Member(i, team_size, nullptr), {operands.a, operands.b, operands.c, operands.bias}, scratch.data());
+    product.run(Member(i, team_size, nullptr), operands.all(), scratch.data());
   }
   return values(operands.c, shape);
 }

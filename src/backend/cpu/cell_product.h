@@ -17,7 +17,7 @@ class CellProduct {
  public:
   // Returns true if one of the two ways is faster than a product without cells.
   static bool is_faster(const GemmShape &shape) {
-    return shape.m > 0 && !shape.addend && (PackedProduct::is_faster(shape) || TiledProduct::is_faster(shape));
+    return shape.m > 0 && (PackedProduct::is_faster(shape) || TiledProduct::is_faster(shape));
   }
 
   // is_faster(shape) must be true.

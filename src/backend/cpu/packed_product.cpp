@@ -16,6 +16,7 @@ namespace protrain::backend::cpu {
 namespace {
 constexpr std::int64_t kRowGrain = 16;                      // rows of c are cut at multiples of this
 constexpr std::int64_t kMostPanelRows = 256;                // rows of a panel
+constexpr std::int64_t kAmxGroupColumns = 1024;             // most columns of a group, whose sums stay in a cache
 constexpr std::int64_t kGroupBytes = 1 << 20;               // of a packed group, which then stays in a core's cache
 constexpr std::int64_t kHeldBytes = 4 << 20;                // of an operand that is copied once and used many times
 constexpr std::int64_t kAllHeldBytes = 64 << 20;            // of all members' held operands
@@ -189,15 +190,18 @@ struct Scale {
   }
 };
 
-// Makes a panel of c from sums of products: c = alpha * sums + bias, or c += alpha * sums. The bias may be null.
+// Makes a panel of c from the sums of its products: c = alpha * sums, plus the bias, the addend or c itself.
 template <typename T, typename C>
-void finish_panel(const GemmShape &s, Rows<float> sums, std::int64_t rows, std::int64_t columns, const T *bias,
-                  Rows<C> c) {
-  for (std::int64_t i = 0; i < rows; ++i, sums.at += sums.ld, c.at += c.ld) {
-    if (s.alpha != 1) Scale::run(s.alpha, columns, sums.at);
-    if (bias) AddRow<T>::run(bias, columns, sums.at);
-    if (s.accumulate) AddRow<C>::run(c.at, columns, sums.at);
-    narrow(sums.at, c.at, columns);
+void finish_panel(const GemmShape &s, const GemmOperands &operands, Range rows, Range columns, Rows<float> sums) {
+  const std::int64_t first = rows.begin * s.n + columns.begin, count = columns.size();
+  const T *bias = s.bias ? static_cast<const T *>(operands.bias) + columns.begin : nullptr;
+  C *c = static_cast<C *>(operands.c) + first;
+  const C *added = s.addend ? static_cast<const C *>(operands.addend) + first : c;
+  for (std::int64_t i = 0; i < rows.size(); ++i, sums.at += sums.ld, c += s.n, added += s.n) {
+    if (s.alpha != 1) Scale::run(s.alpha, count, sums.at);
+    if (bias) AddRow<T>::run(bias, count, sums.at);
+    if (s.addend || s.accumulate) AddRow<C>::run(added, count, sums.at);
+    narrow(sums.at, c, count);
   }
 }
 
@@ -221,11 +225,12 @@ bool PackedProduct::takes(DType in) { return takes_amx(in) || Product::takes_pac
 // elements, because c is copied too. In bfloat16, oneDNN always copies b, and its copies are slow. In float32 it reads
 // b in place. That is as fast as packing, unless a row of b is longer than two pages of memory.
 bool PackedProduct::is_faster(const GemmShape &s) {
-  constexpr std::int64_t kLeastRows = 8, kLeastColumns = 256, kLeastDepth = 256;
+  constexpr std::int64_t kLeastRows = 8, kLeastColumns = 256, kLeastDepth = 256, kLeastDepthOfAmx = 16;
   constexpr std::int64_t kRowsInPlace = 256, kColumnsInPlace = 2048;  // of b in float32
-  if (!takes(s.in)) return false;
+  if (!takes(s.in) || (s.addend && !takes_amx(s.in))) return false;
   const std::int64_t rows = s.panel_rows > 0 ? s.panel_rows : s.m;
-  if (rows < kLeastRows || s.n < kLeastColumns || s.k < kLeastDepth) return false;
+  if (rows < kLeastRows || s.n < kLeastColumns || s.k < (takes_amx(s.in) ? kLeastDepthOfAmx : kLeastDepth))
+    return false;
   if (s.in == DType::f32) return s.trans_b || (rows >= kRowsInPlace && s.n > kColumnsInPlace);
   return !s.trans_b || s.k % 2 == 0;  // pack_transposed() takes whole words
 }
@@ -267,6 +272,7 @@ PackedProduct::Sizes PackedProduct::choose_sizes() const {
                                                         : part_size(rows.size(), kMostPanelRows, kRowGrain);
   const std::int64_t held_bytes = std::clamp(kAllHeldBytes / team_size_, kGroupBytes, kHeldBytes);
   std::int64_t most_rows = rows.size(), most_columns = kGroupBytes / row_bytes;
+  if (uses_amx_) most_columns = std::min(most_columns, kAmxGroupColumns);
   if (depth < shape_.k) {
     most_rows = kCutRows;
     most_columns = kCutColumns;
@@ -329,11 +335,7 @@ void PackedProduct::multiply_panel_with_amx(const Part &part, const GemmOperands
   multiply_with_amx({{a, copies_a() ? depth.size() : shape_.k}, reinterpret_cast<const bf16 *>(at.b), sums},
                     rows.size(), columns.size(), depth.size(), depth.begin > 0);
   if (depth.end < shape_.k) return;
-  const T *bias = shape_.bias ? static_cast<const T *>(operands.bias) + columns.begin : nullptr;
-  with_float(shape_.out, [&]<typename C>(C) {
-    C *c = static_cast<C *>(operands.c) + rows.begin * shape_.n + columns.begin;
-    finish_panel<T, C>(shape_, sums, rows.size(), columns.size(), bias, {c, shape_.n});
-  });
+  with_float(shape_.out, [&]<typename C>(C) { finish_panel<T, C>(shape_, operands, rows, columns, sums); });
 }
 
 // Multiplies a panel of a by the packed columns of b.

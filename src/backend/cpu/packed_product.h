@@ -27,8 +27,8 @@ class PackedProduct {
  public:
   // Returns true if this processor multiplies operands of this type by a packed b.
   static bool takes(DType in);
-  // Returns true if packing is faster than oneDNN alone on this processor. The answer does not depend on shape.m if
-  // shape.panel_rows is set (not 0).
+  // Returns true if packing is faster than oneDNN alone on this processor, and takes the shape. The answer does not
+  // depend on shape.m if shape.panel_rows is set (not 0).
   static bool is_faster(const GemmShape &shape);
 
   // The product must not be empty, and takes(shape.in) must be true.

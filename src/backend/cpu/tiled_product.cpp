@@ -151,7 +151,7 @@ struct Packed {
 bool TiledProduct::is_faster(const GemmShape &s) {
   const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
   const bool is_avx2 = isa == dnnl::cpu_isa::avx2 || isa == dnnl::cpu_isa::avx2_vnni;
-  return is_avx2 && has_tiles() && (s.m >= kLeastRows || s.panel_rows > 0) && s.n >= kLeastColumns &&
+  return is_avx2 && has_tiles() && !s.addend && (s.m >= kLeastRows || s.panel_rows > 0) && s.n >= kLeastColumns &&
          s.k >= kLeastDepth;
 }
 

@@ -20,8 +20,8 @@ namespace protrain::backend::cpu {
 // the size of the team nor on the other rows and columns.
 class TiledProduct {
  public:
-  // Returns true if tiles are faster than oneDNN on this processor. The answer does not depend on shape.m if
-  // shape.panel_rows is set (not 0).
+  // Returns true if tiles are faster than oneDNN on this processor, and take the shape. The answer does not depend on
+  // shape.m if shape.panel_rows is set (not 0).
   static bool is_faster(const GemmShape &shape);
 
   // The product must not be empty, and the processor must have tiles (tile.h).
