@@ -267,15 +267,15 @@ PackedProduct::Cell PackedProduct::cell(int index) const {
 PackedProduct::Sizes PackedProduct::choose_sizes() const {
   const auto [rows, columns] = cell(0);  // no cell is larger
   const std::int64_t depth = part_depth(shape_), row_bytes = depth * int_size(shape_.in);
-  const std::int64_t panel_rows = shape_.panel_rows > 0 ? shape_.panel_rows
-                                  : uses_amx_           ? kAmxRows
-                                                        : part_size(rows.size(), kMostPanelRows, kRowGrain);
+  const std::int64_t panel_rows = uses_amx_               ? kAmxRows
+                                  : shape_.panel_rows > 0 ? shape_.panel_rows
+                                                          : part_size(rows.size(), kMostPanelRows, kRowGrain);
   const std::int64_t held_bytes = std::clamp(kAllHeldBytes / team_size_, kGroupBytes, kHeldBytes);
   std::int64_t most_rows = rows.size(), most_columns = kGroupBytes / row_bytes;
   if (uses_amx_) most_columns = std::min(most_columns, kAmxGroupColumns);
   if (depth < shape_.k) {
     most_rows = kCutRows;
-    most_columns = kCutColumns;
+    if (!uses_amx_) most_columns = kCutColumns;
   } else if (shape_.trans_a && !uses_amx_ && columns.size() * row_bytes <= held_bytes) {
     most_rows = panel_rows;
     most_columns = columns.size();
