@@ -1,4 +1,4 @@
-// Kernels take scratch only for those members of the team that get work. All nodes here have eight items of work.
+// Kernels take scratch only for those members of the team that get work, and for the outputs that a node has.
 #include "backend/kernel_check.h"
 #include "kernel_nodes.h"
 
@@ -20,6 +20,7 @@ std::vector<OneNode> normalizations() {
           {"RMSNormalizationGrad", {}, {dy, many, scale, inverse}, {true, true}}};
 }
 
+// Returns nodes with eight items of work each.
 std::vector<OneNode> nodes() {
   const Attributes rows = {{"axis", std::int64_t{1}}}, columns = {{"axis", std::int64_t{0}}};
   const Array lines = in_bf16(random_floats({kItems, 37}, 7)), across = random_floats({37, kItems}, 8);
@@ -64,6 +65,15 @@ TEST(MembersWithoutWork, ChangeNoBits) {
     const std::vector<Array> alone = run_on_cpu(one, 1), together = run_on_cpu(one, kManyThreads);
     for (std::size_t i = 0; i < alone.size(); ++i) EXPECT_TRUE(together[i].same_as(alone[i])) << one.op << ", " << i;
   }
+}
+
+TEST(LinearCrossEntropyGrad, TakesNoScratchForTheGradientOfAFrozenHead) {
+  const Attributes mean = {{"reduction", std::string("mean")}, {"trans_w", std::int64_t{1}}};
+  const Array x = random_floats({512, 300}, 1), head = random_floats({200, 300}, 2);
+  OneNode one{"LinearCrossEntropyGrad", mean, {x, head, random_integers({512}, 3, 0, 200)}, {true, true, true}};
+  const std::uint64_t trained = scratch_of(one, 2);
+  one.outputs = {true, true, false};
+  EXPECT_LT(scratch_of(one, 2), trained);
 }
 
 }  // namespace

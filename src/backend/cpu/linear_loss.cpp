@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "backend/common/linear_loss_shape.h"
 #include "backend/cpu/floats.h"
@@ -85,6 +86,14 @@ SliceRule with_panels(SliceRule rule, std::int64_t panel_rows) {
   return rule;
 }
 
+// The products of a block's gradients, for the outputs that the node has.
+struct GradientProducts {
+  std::uint64_t scratch_bytes() const { return std::max(dx ? dx->scratch_bytes() : 0, dw ? dw->scratch_bytes() : 0); }
+
+  std::optional<WeightGemm> dx;
+  std::optional<Gemm> dw;
+};
+
 // Computes the loss, and its gradient, without ever holding all logits in memory. For a large vocabulary the (M, V)
 // logits are the largest activation of a model. So the kernel computes them slice by slice and uses each slice at once.
 // The gradient kernel computes them again, because keeping them would cost the memory that the fusion saves.
@@ -113,7 +122,8 @@ class LinearCrossEntropy : public CpuKernel {
     }
     for (std::int64_t first = 0; shape_.gradient && first < shape_.rows; first += block_rows_) {
       const std::int64_t rows = std::min(block_rows_, shape_.rows - first);
-      if (products_.size() < 2 || rows != block_rows_) products_.push_back(make_products(rows, first > 0, team_size));
+      if (products_.size() < 2 || rows != block_rows_)
+        products_.push_back(make_products(request, rows, first > 0, team_size));
       blocks_.push_back({first, rows, products_.size() - 1});
     }
     lay_out(request, team_size);
@@ -132,20 +142,14 @@ class LinearCrossEntropy : public CpuKernel {
     if (member.index != 0 || loss == nullptr) return;
     if (shape_.reduction == Reduction::none)
       return static_cast<void>(std::transform(losses, losses + shape_.rows, loss, [](double x) { return float(x); }));
-    double total = 0;
-    for (std::int64_t i = 0; i < shape_.rows; ++i) total += losses[i];
-    if (shape_.reduction == Reduction::mean) total /= weights;
-    *loss = static_cast<float>(total);
+    const double total = std::accumulate(losses, losses + shape_.rows, 0.0);
+    *loss = static_cast<float>(shape_.reduction == Reduction::mean ? total / weights : total);
   }
 
  private:
   static constexpr bool kNarrow = !std::is_same_v<T, float>;
   static constexpr DType kType = kDTypeOf<T>;
 
-  struct Products {
-    WeightGemm dx;
-    Gemm dw;
-  };
   struct Rows {  // of a slice or a block
     std::int64_t first, count;
     std::size_t products;  // index into logits_ or products_
@@ -168,7 +172,8 @@ class LinearCrossEntropy : public CpuKernel {
             .in = kType,
             .panel_rows = panel_rows_};
   }
-  Products make_products(std::int64_t rows, bool accumulate, int team_size) const {
+  GradientProducts make_products(const KernelRequest &request, std::int64_t rows, bool accumulate,
+                                 int team_size) const {
     const GemmShape dx{.m = rows,
                        .n = shape_.depth,
                        .k = shape_.classes,
@@ -183,7 +188,10 @@ class LinearCrossEntropy : public CpuKernel {
                        .accumulate = accumulate,
                        .in = kType,
                        .out = sums_apart() ? DType::f32 : kType};
-    return {WeightGemm(dx, team_size, stored_), Gemm(dw, team_size)};
+    GradientProducts products;
+    if (has_output(request, 1)) products.dx.emplace(dx, team_size, stored_);
+    if (has_output(request, 2)) products.dw.emplace(dw, team_size);
+    return products;
   }
   // Returns true if dw is summed in scratch, in float32: dw is narrow, and there are several blocks.
   bool sums_apart() const { return kNarrow && shape_.rows > block_rows_; }
@@ -208,8 +216,7 @@ class LinearCrossEntropy : public CpuKernel {
     if (has_output(request, 3) && kNarrow) at_.dbias = place(1, shape_.classes, sizeof(float));
     at_.losses = place(shape_.rows, 1, sizeof(double));
     for (const WeightGemm &logits : logits_) at_.gemm_bytes = std::max(at_.gemm_bytes, logits.scratch_bytes());
-    for (const Products &made : products_)
-      at_.gemm_bytes = std::max({at_.gemm_bytes, made.dx.scratch_bytes(), made.dw.scratch_bytes()});
+    for (const GradientProducts &made : products_) at_.gemm_bytes = std::max(at_.gemm_bytes, made.scratch_bytes());
     at_.gemm = total;
     scratch_bytes = checked_add(at_.gemm, checked_multiply(at_.gemm_bytes, static_cast<std::uint64_t>(team_size)));
   }
@@ -241,16 +248,16 @@ class LinearCrossEntropy : public CpuKernel {
   }
 
   void run_block(Member &member, const Launch &launch, const Rows &block, void *gemm_scratch) {
-    Products &products = products_[block.products];
+    GradientProducts &products = products_[block.products];
     const T *gradients = at<T>(launch, at_.gradients);
     const T *x = input<T>(launch, 0) + block.first * shape_.depth, *w = input<T>(launch, 1);
     if (T *dx = optional_output<T>(launch, 1))
-      products.dx.run(member, {gradients, w, dx + block.first * shape_.depth}, stored_operand(launch, kStored),
-                      gemm_scratch);
+      products.dx->run(member, {gradients, w, dx + block.first * shape_.depth}, stored_operand(launch, kStored),
+                       gemm_scratch);
     if (void *dw = optional_output<void>(launch, 2)) {
       if (sums_apart()) dw = at<float>(launch, at_.dw);
-      products.dw.run(member, shape_.trans_w ? GemmOperands{gradients, x, dw} : GemmOperands{x, gradients, dw},
-                      gemm_scratch);
+      products.dw->run(member, shape_.trans_w ? GemmOperands{gradients, x, dw} : GemmOperands{x, gradients, dw},
+                       gemm_scratch);
     }
     if (void *dbias = optional_output<void>(launch, 3))
       Loops<T>::sum_columns(gradients, block.count, shape_.classes, share(shape_.classes, kRowGrain, member),
@@ -334,7 +341,7 @@ class LinearCrossEntropy : public CpuKernel {
   const std::optional<StoredMatrix> stored_;  // w, if it is stored
   const std::int64_t block_rows_;
   std::vector<WeightGemm> logits_;
-  std::vector<Products> products_;
+  std::vector<GradientProducts> products_;
   std::vector<Rows> slices_, blocks_;
   Offsets at_;
 };
