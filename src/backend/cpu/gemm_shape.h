@@ -21,7 +21,7 @@ struct GemmShape {
   DType in = DType::f32, out = DType::f32;  // in: type of a, b and the bias; out: of c and the addend, as wide or wider
   // A Gemm computes c in panels of rows. panel_rows is the number of rows in a panel; only the last panel can have
   // fewer. So the bits of a row in a full panel do not depend on M. If panel_rows is 0, the Gemm chooses a fast number
-  // of rows. In this case the bits of some of oneDNN's products depend on M, but the bits of products in tiles never
+  // of rows. In this case the bits of some of oneDNN's products depend on M, but the bits of our own products never
   // do. A StoredGemm ignores panel_rows unless it is computed cell by cell (cell_product.h).
   std::int64_t panel_rows = 0;
   bool operator==(const GemmShape &) const = default;
