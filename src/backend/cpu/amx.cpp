@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/onednn.h"
+#include "backend/cpu/product.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -16,7 +17,6 @@ namespace protrain::backend::cpu {
 namespace {
 constexpr std::int64_t kTileSide = 16;    // rows of a tile, and columns of a tile of sums
 constexpr std::int64_t kTileDepth = 32;   // columns of a tile of a
-constexpr std::int64_t kBlockWidth = 64;  // columns of a block of b
 constexpr std::int64_t kBlocksAhead = 2;  // blocks of b that are fetched before they are multiplied
 
 // Asks the system to let the process use the tiles, which belong to a thread's state. The answer counts for all
@@ -60,7 +60,7 @@ struct Step {
 template <bool kLower>
 [[gnu::target("amx-tile,amx-bf16"), gnu::always_inline]] inline void add_products(const bf16 *a, std::int64_t row_bytes,
                                                                                   const bf16 *b) {
-  constexpr std::int64_t kBlockRow = kBlockWidth * 2 * sizeof(bf16);  // bytes of two interleaved rows
+  constexpr std::int64_t kBlockRow = kPackedColumns * 2 * sizeof(bf16);  // bytes of two interleaved rows
   _tile_loadd(4, a, row_bytes);
   _tile_loadd(6, b, kBlockRow);
   _tile_dpbf16ps(0, 4, 6);
@@ -77,7 +77,7 @@ template <bool kLower>
 // faster if another thread of the core is busy, and no slower otherwise.
 inline void prefetch_tiles(const bf16 *b) {
   constexpr std::int64_t kLine = 64 / sizeof(bf16);
-  for (std::int64_t row = 0; row < kTileSide; ++row, b += 2 * kBlockWidth) {
+  for (std::int64_t row = 0; row < kTileSide; ++row, b += 2 * kPackedColumns) {
     __builtin_prefetch(b);
     __builtin_prefetch(b + kLine);
   }
@@ -102,9 +102,9 @@ template <bool kLower>
     }
   }
   const bf16 *a = at.a, *b = at.b;
-  for (std::int64_t i = 0; i < at.whole_tiles; ++i, a += kTileDepth, b += kTileDepth * kBlockWidth) {
+  for (std::int64_t i = 0; i < at.whole_tiles; ++i, a += kTileDepth, b += kTileDepth * kPackedColumns) {
     add_products<kLower>(a, at.a_row_bytes, b);
-    prefetch_tiles(b + kBlocksAhead * kTileDepth * kBlockWidth);
+    prefetch_tiles(b + kBlocksAhead * kTileDepth * kPackedColumns);
   }
   if (at.tail) add_products<kLower>(at.tail, kTileDepth * sizeof(bf16), b);
   _tile_stored(0, at.sums, at.sums_row_bytes);
@@ -156,7 +156,7 @@ void multiply_with_amx(const AmxOperands &at, std::int64_t rows, std::int64_t co
                        bool accumulate) {
   const TilesOfCaller of_caller;
   const std::int64_t whole = depth / kTileDepth, rest = depth % kTileDepth;
-  const std::int64_t block_column = divided_up(depth, kTileDepth) * kTileDepth * kBlockWidth;
+  const std::int64_t block_column = divided_up(depth, kTileDepth) * kTileDepth * kPackedColumns;
   alignas(64) bf16 tail[kAmxRows * kTileDepth] = {};
   for (std::int64_t row = 0; row < rows; row += kAmxRows) {
     const std::int64_t height = std::min(kAmxRows, rows - row);
@@ -168,7 +168,7 @@ void multiply_with_amx(const AmxOperands &at, std::int64_t rows, std::int64_t co
       const Step step{.a = a,
                       .a_row_bytes = at.a.ld * static_cast<std::int64_t>(sizeof(bf16)),
                       .tail = rest > 0 ? tail : nullptr,
-                      .b = at.b + column / kBlockWidth * block_column + column % kBlockWidth * 2,
+                      .b = at.b + column / kPackedColumns * block_column + column % kPackedColumns * 2,
                       .sums = at.sums.at + row * at.sums.ld + column,
                       .sums_row_bytes = at.sums.ld * static_cast<std::int64_t>(sizeof(float)),
                       .whole_tiles = whole};
