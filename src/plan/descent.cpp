@@ -8,13 +8,29 @@ namespace protrain::plan {
 
 namespace {
 
-constexpr int kSlacks[] = {1, 2, 4, 8};  // stages
-constexpr std::size_t kPairs = 24;       // limit of the pairs of steps that are tried from one plan
+constexpr std::size_t kPairs = 24;  // limit of the pairs of steps that are tried from one plan
 
 // The fields of a Choice that a step of the descent may change, except chunk_bytes.
 constexpr int Choice::*kIntegers[] = {&Choice::n_persist,       &Choice::n_buffer,    &Choice::n_swap,
                                       &Choice::n_checkpoint,    &Choice::n_selective, &Choice::n_host,
                                       &Choice::n_device_update, &Choice::n_deferred,  &Choice::slack};
+
+// Returns one choice for each number: a copy of `from` that change() changed by this number.
+template <typename Change>
+std::vector<Choice> changed(const Choice &from, std::initializer_list<int> numbers, Change &&change) {
+  std::vector<Choice> to;
+  for (const int number : numbers) change(to.emplace_back(from), number);
+  return to;
+}
+
+// Returns copies of `from` in which the integer is greater or less by one of the lengths.
+std::vector<Choice> along(const Choice &from, int Choice::*integer, std::initializer_list<int> lengths) {
+  std::vector<Choice> to;
+  for (const int length : lengths)
+    std::ranges::copy(changed(from, {length, -length}, [&](Choice &other, int by) { other.*integer += by; }),
+                      std::back_inserter(to));
+  return to;
+}
 
 }  // namespace
 
@@ -178,59 +194,71 @@ std::vector<Choice> Descent::steps(Choice from, Step kind) const {
   using enum Step;
   const int chunks = chunks_of(from);
   if (from.n_device_update < 0) from.n_device_update = chunks - from.n_persist;
-  std::vector<Choice> to;
-  const auto along = [&](int Choice::*integer, std::initializer_list<int> lengths) {
-    for (const int length : lengths)
-      for (const int by : {length, -length}) {
-        to.push_back(from);
-        to.back().*integer += by;
-      }
-  };
+  const int eighth = chunks / 8 + 1, quarter = chunks / 4 + 1;
   switch (kind) {
     case device_update:
-      along(&Choice::n_device_update, {chunks / 8 + 1, 2, 1});
-      break;
+      return along(from, &Choice::n_device_update, {eighth, 2, 1});
     case buffer:
-      along(&Choice::n_buffer, {chunks / 4 + 1, chunks / 8 + 1, 2});
-      break;
+      return along(from, &Choice::n_buffer, {quarter, eighth, 2});
     case checkpoint:
-      along(&Choice::n_checkpoint, {space_.blocks / 4 + 1, 2, 1});
-      break;
+      return checkpoint_steps(from);
     case persist:
-      along(&Choice::n_persist, {chunks / 8 + 1, 1});
-      break;
+      return along(from, &Choice::n_persist, {eighth, 1});
     case swap:
-      along(&Choice::n_swap, {1});
-      break;
+      return swap_steps(from);
     case host:
-      along(&Choice::n_host, {chunks / 8 + 1, 1});
-      break;
+      return along(from, &Choice::n_host, {eighth, 1});
     case slack:
-      for (const int stages : kSlacks) {
-        to.push_back(from);
-        to.back().slack = stages;
-      }
-      break;
+      return changed(from, {1, 2, 4, 8}, [](Choice &to, int stages) { to.slack = stages; });
     case selective:
-      to.push_back(from);
-      to.back().n_selective = from.n_selective > 0 ? 0 : 1;
-      break;
+      return changed(from, {from.n_selective > 0 ? 0 : 1}, [](Choice &to, int some) { to.n_selective = some; });
     case deferred:
-      if (terms_.defer() && from.n_deferred >= 0) along(&Choice::n_deferred, {chunks / 4 + 1, 2, 1});
-      break;
+      if (!terms_.defer() || from.n_deferred < 0) return {};
+      return along(from, &Choice::n_deferred, {quarter, 2, 1});
     case chunk_bytes:
-      for (const std::uint64_t bytes : space_.chunk_bytes) to.push_back(with_chunks_of(from, bytes));
-      break;
+      return chunk_steps(from);
     case to_host:
       // Updates that move to the host are deferred, because the host may have no time for them during backward. A
       // negative `by` moves deferred updates back to the device.
-      if (!terms_.defer() || from.n_deferred < 0) break;
-      for (const int by : {chunks / 8 + 1, 2, 1, -1, -2, -chunks / 8 - 1}) {
-        to.push_back(from);
-        to.back().n_device_update -= by;
-        to.back().n_deferred += by;
-      }
+      if (!terms_.defer() || from.n_deferred < 0) return {};
+      return changed(from, {eighth, 2, 1, -1, -2, -eighth}, [](Choice &to, int by) {
+        to.n_device_update -= by;
+        to.n_deferred += by;
+      });
   }
+  return {};
+}
+
+// Changes how many blocks recompute. While all blocks swap or recompute, n_selective is 0 and tells nothing. Blocks
+// that then stop to recompute may either keep everything or recompute their cheap values, so both are steps.
+std::vector<Choice> Descent::checkpoint_steps(const Choice &from) const {
+  const int quarter = space_.blocks / 4 + 1;
+  std::vector<Choice> to = along(from, &Choice::n_checkpoint, {quarter, 2, 1});
+  if (from.n_swap + from.n_checkpoint == space_.blocks)
+    std::ranges::copy(changed(from, {quarter, 2, 1},
+                              [](Choice &fewer, int by) {
+                                fewer.n_checkpoint -= by;
+                                fewer.n_selective = 1;
+                              }),
+                      std::back_inserter(to));
+  return to;
+}
+
+// Changes how many blocks swap, by one. The block that changes may recompute instead, or do neither.
+std::vector<Choice> Descent::swap_steps(const Choice &from) {
+  std::vector<Choice> to = along(from, &Choice::n_swap, {1});
+  std::ranges::copy(changed(from, {1, -1},
+                            [](Choice &other, int by) {
+                              other.n_swap += by;
+                              other.n_checkpoint -= by;
+                            }),
+                    std::back_inserter(to));
+  return to;
+}
+
+std::vector<Choice> Descent::chunk_steps(const Choice &from) const {
+  std::vector<Choice> to;
+  for (const std::uint64_t bytes : space_.chunk_bytes) to.push_back(with_chunks_of(from, bytes));
   return to;
 }
 

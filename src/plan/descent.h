@@ -47,6 +47,9 @@ class Descent {
   template <typename CostOf>
   bool leads_to_faster(const Trial &than, Choice &choice, CostOf &&cost_of) const;
   std::vector<Choice> steps(Choice from, Step kind) const;
+  std::vector<Choice> checkpoint_steps(const Choice &from) const;
+  static std::vector<Choice> swap_steps(const Choice &from);
+  std::vector<Choice> chunk_steps(const Choice &from) const;
   std::vector<Choice> pairs(const Trial &from) const;
   std::vector<std::vector<const Trial *>> tried_steps(const Trial &from) const;
   double worth_of_chunk(const Trial &from) const;

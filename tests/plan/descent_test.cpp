@@ -68,6 +68,33 @@ TEST(Descent, EndsAfterTheInstructionsThatItMayLayOut) {
   EXPECT_EQ(made_up.instructions(), 4u);
 }
 
+// In this test, a step is faster if a block swaps and recomputes nothing. In the start all blocks recompute, so no
+// block can begin to swap unless it stops to recompute.
+TEST(Descent, LetsABlockSwapInsteadOfRecomputing) {
+  MadeUp made_up(
+      [](const Plan &plan) {
+        const bool all = plan.n_swap + plan.n_checkpoint == kLayers;
+        return all ? 10.0 + std::abs(plan.n_swap - 2) : 20.0;
+      },
+      [](const Plan &) { return 100; });
+  const Choice found = made_up.descended_from({.n_buffer = 2, .n_checkpoint = kLayers}).candidate.choice;
+  EXPECT_EQ(found.n_swap, 2);
+  EXPECT_EQ(found.n_checkpoint, kLayers - 2);
+}
+
+// In this test, a block that keeps everything makes the plan too large. In the start all blocks recompute. Blocks that
+// stop to recompute everything must go on recomputing their cheap values.
+TEST(Descent, RecomputesCheapValuesOfBlocksThatNoLongerRecomputeAll) {
+  MadeUp made_up([](const Plan &plan) { return 10.0 + plan.n_checkpoint; },
+                 [](const Plan &plan) {
+                   const int kept = kLayers - plan.n_swap - plan.n_checkpoint - plan.n_selective;
+                   return kept > 0 ? 200 : 100;
+                 });
+  const Choice found = made_up.descended_from({.n_buffer = 2, .n_checkpoint = kLayers}).candidate.choice;
+  EXPECT_EQ(found.n_checkpoint, 0);
+  EXPECT_EQ(found.n_selective, kLayers);
+}
+
 // The look-ahead of this test runs its tasks in reverse order. The descent must still try the same plans as without a
 // look-ahead. When the descent lays out a plan, a task must have laid out the same plan before. The only exception is
 // the plan where the descent begins.
