@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/onednn.h"
-#include "backend/cpu/product.h"
+#include "backend/cpu/packing.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -22,9 +22,7 @@ constexpr std::int64_t kAmxColumns = 32;  // columns of sums that are written to
 
 struct AmxOperands {
   ConstRows<bf16> a;
-  // Blocks of 32 rows and 64 columns, in which two rows are interleaved. Blocks of the same columns follow each other.
-  // Zeros fill the last block of each column, and the last column of blocks.
-  const bf16 *b;
+  const bf16 *b;     // packed (packing.h)
   Rows<float> sums;  // each row with room for a multiple of kAmxColumns
 };
 

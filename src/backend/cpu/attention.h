@@ -12,7 +12,7 @@
 #include "backend/common/attention_shape.h"
 #include "backend/common/scratch_layout.h"
 #include "backend/cpu/floats.h"
-#include "backend/cpu/product.h"
+#include "backend/cpu/tile_product.h"
 #include "backend/cpu/transpose.h"
 
 namespace protrain::backend::cpu {
@@ -65,16 +65,16 @@ class TileProducts {
         products_.emplace_back(shape(queries, keys), seats);
     full_queries_ = std::min(a.queries, a.edge);
     full_keys_ = std::min(a.keys, a.edge);
-    for (const Product &product : products_) scratch_bytes_ = std::max(scratch_bytes_, product.scratch_bytes());
+    for (const TileProduct &product : products_) scratch_bytes_ = std::max(scratch_bytes_, product.scratch_bytes());
   }
-  Product &of(Range queries, Range keys) {
+  TileProduct &of(Range queries, Range keys) {
     return products_[(queries.size() == full_queries_ ? 0 : 2) + (keys.size() == full_keys_ ? 0 : 1)];
   }
   std::uint64_t scratch_bytes() const { return scratch_bytes_; }
 
  private:
   std::int64_t full_queries_, full_keys_;
-  std::vector<Product> products_;
+  std::vector<TileProduct> products_;
   std::uint64_t scratch_bytes_ = 0;
 };
 

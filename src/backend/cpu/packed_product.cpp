@@ -6,6 +6,7 @@
 #include "backend/common/clones.h"
 #include "backend/cpu/amx.h"
 #include "backend/cpu/floats.h"
+#include "backend/cpu/packing.h"
 #include "backend/cpu/parts.h"
 #include "backend/cpu/transpose.h"
 #include "base/error.h"
@@ -25,11 +26,6 @@ constexpr std::int64_t kRowsTogether = 8;  // rows of b that go to one block bef
 constexpr std::int64_t kCopyCost = 128;    // multiply-adds that take as long as packing one element
 
 std::int64_t int_size(DType type) { return static_cast<std::int64_t>(size_of(type)); }
-
-// Returns the rows of one of oneDNN's blocks. K is filled up with zeros to a multiple of it.
-constexpr std::int64_t block_rows(DType type) { return type == DType::f32 ? 16 : 32; }
-
-std::int64_t padded(std::int64_t depth, DType type) { return divided_up(depth, block_rows(type)) * block_rows(type); }
 
 std::uint64_t bytes_of(std::int64_t elements, DType type) {
   return round_up(static_cast<std::uint64_t>(elements) * size_of(type), 64);
@@ -61,33 +57,7 @@ std::int64_t part_depth(const GemmShape &s) {
   const std::int64_t part_bytes = 4 << 10;
   const std::int64_t whole_bytes = s.trans_a ? 16 << 10 : takes_amx(s.in) ? part_bytes : 32 << 10;
   if (s.k * int_size(s.in) <= whole_bytes) return s.k;
-  return part_size(s.k, part_bytes / int_size(s.in), block_rows(s.in));
-}
-
-// Interleaves the elements of two rows.
-struct Interleave {
-  PROTRAIN_CLONES static void run(const std::uint16_t *__restrict even, const std::uint16_t *__restrict odd,
-                                  std::int64_t count, std::uint16_t *__restrict to) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      to[2 * i] = even[i];
-      to[2 * i + 1] = odd[i];
-    }
-  }
-};
-
-// Writes rows of b to a block of columns. A block of float32 holds one row after the other.
-void pack_rows(ConstRows<float> from, std::int64_t rows, std::int64_t columns, float *to) {
-  copy_rows<float>(from, rows, columns, {to, kPackedColumns});
-}
-// In a block of 16-bit elements, two rows are interleaved. Zeros take the place of a missing last row.
-template <typename T>
-void pack_rows(ConstRows<T> from, std::int64_t rows, std::int64_t columns, T *to) {
-  static constexpr std::uint16_t kZeros[kPackedColumns] = {};
-  for (std::int64_t i = 0; i < rows; i += 2) {
-    const auto *even = reinterpret_cast<const std::uint16_t *>(from.at + i * from.ld);
-    Interleave::run(even, i + 1 < rows ? even + from.ld : kZeros, columns,
-                    reinterpret_cast<std::uint16_t *>(to + i * kPackedColumns));
-  }
+  return part_size(s.k, part_bytes / int_size(s.in), packed_block_rows(s.in));
 }
 
 // Reads rows of b in the order in which b is stored. read() returns `count` elements of each of `rows` rows, from
@@ -118,19 +88,6 @@ struct WeightSource {
   }
   void prefetch(std::int64_t, std::int64_t, std::int64_t, std::int64_t) const {}
 };
-
-// Writes zeros to the blocks that b fills only in part: the last ones along K, and the last ones along N.
-template <typename T>
-void clear_edges(std::int64_t columns, std::int64_t depth, T *to) {
-  constexpr std::int64_t kRows = block_rows(kDTypeOf<T>);
-  const std::int64_t rows = padded(depth, kDTypeOf<T>);
-  for (std::int64_t j = 0; j < columns; j += kPackedColumns) {
-    if (columns - j < kPackedColumns)
-      std::fill_n(to + j * rows, rows * kPackedColumns, T{});
-    else if (depth < rows)
-      std::fill_n(to + j * rows + (rows - kRows) * kPackedColumns, kRows * kPackedColumns, T{});
-  }
-}
 
 // Packs the rows `depth` of b, in the columns `columns`.
 template <typename T, typename Source>

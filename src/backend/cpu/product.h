@@ -12,8 +12,6 @@
 
 namespace protrain::backend::cpu {
 
-constexpr std::int64_t kPackedColumns = 64;  // columns of a block of a packed b
-
 // A product that a single thread computes. It has `seats` seats, each with operands of its own. So several threads may
 // run the product at the same time, if each of them uses a different seat.
 class Product {
