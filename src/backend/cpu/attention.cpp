@@ -29,7 +29,7 @@ struct Loops {
   // Turns each score of a tile into exp(score - most), where `most` is the query's largest score up to and including
   // this tile. The tile has a row for each key and a column for each query. Writes the results to p in type T. For
   // float32, p and `scores` are the same memory. Rescales the sums and outputs of earlier tiles to the new maxima.
-  PROTRAIN_CLONES static void accumulate(const RunningSoftmax &r, float *__restrict scores, std::int64_t keys, T *p) {
+  PROTRAIN_CLONES static void accumulate(const RunningSoftmax &r, const float *scores, std::int64_t keys, T *p) {
     const std::int64_t lanes = r.lanes;
     float most[kMostEdge], shift[kMostEdge], keep[kMostEdge], sum[kMostEdge];
     for (std::int64_t i = 0; i < lanes; ++i) most[i] = r.most[i];
@@ -43,14 +43,12 @@ struct Loops {
       r.most[i] = most[i];
     }
     for (std::int64_t j = 0; j < keys; ++j) {
+#pragma GCC ivdep
       for (std::int64_t i = 0; i < lanes; ++i) {
         const float e = arith::exp(scores[j * lanes + i] - shift[i]);
-        scores[j * lanes + i] = e;
+        p[j * lanes + i] = narrowed<T>(e);
         sum[i] += e;
       }
-      if constexpr (!std::is_same_v<T, float>)
-#pragma GCC ivdep
-        for (std::int64_t i = 0; i < lanes; ++i) p[j * lanes + i] = narrowed<T>(scores[j * lanes + i]);
     }
     for (std::int64_t i = 0; i < lanes; ++i) r.sum[i] = sum[i];
     for (std::int64_t d = 0; d < r.value_depth; ++d)

@@ -26,19 +26,21 @@ struct Loops {
   PROTRAIN_CLONES static void score_gradient(const GradientTile<T> &tile, float scale, std::int64_t keys,
                                              std::int64_t lanes) {
     for (std::int64_t j = 0; j < keys; ++j) {
-      float *__restrict s = tile.s + j * lanes, *__restrict dp = tile.dp + j * lanes;
+      const float *s = tile.s + j * lanes;
+      float *dp = tile.dp + j * lanes;
       const float *__restrict lse = tile.lse, *__restrict delta = tile.delta;
+      T *p = tile.p + j * lanes, *ds = tile.ds + j * lanes;
+#pragma GCC ivdep
       for (std::int64_t i = 0; i < lanes; ++i) {
-        const float score = s[i], p = arith::exp(score - lse[i]);
-        s[i] = p;
-        dp[i] = arith::weight_of_score(p, score) * (dp[i] - delta[i]) * scale;
+        const float score = s[i], probability = arith::exp(score - lse[i]);
+        p[i] = narrowed<T>(probability);
+        dp[i] = arith::weight_of_score(probability, score) * (dp[i] - delta[i]) * scale;
       }
       if (const float *__restrict slope = tile.slope)
         for (std::int64_t i = 0; i < lanes; ++i) dp[i] *= slope[j * lanes + i];
-      if constexpr (!std::is_same_v<T, float>) {
-        T *__restrict p = tile.p + j * lanes, *__restrict ds = tile.ds + j * lanes;
-        for (std::int64_t i = 0; i < lanes; ++i) p[i] = narrowed<T>(s[i]), ds[i] = narrowed<T>(dp[i]);
-      }
+      if constexpr (!std::is_same_v<T, float>)
+#pragma GCC ivdep
+        for (std::int64_t i = 0; i < lanes; ++i) ds[i] = narrowed<T>(dp[i]);
     }
   }
 

@@ -134,16 +134,21 @@ std::vector<Range> parts_of_each_size(Range all, std::int64_t size) {
   return parts;
 }
 
-// Adds `from` to a row of sums.
-template <typename T>
-struct AddRow {
-  PROTRAIN_CLONES static void run(const T *__restrict from, std::int64_t count, float *__restrict sums) {
-    for (std::int64_t i = 0; i < count; ++i) sums[i] += widened(from[i]);
-  }
-};
-struct Scale {
-  PROTRAIN_CLONES static void run(float alpha, std::int64_t count, float *sums) {
-    for (std::int64_t i = 0; i < count; ++i) sums[i] *= alpha;
+// Makes a row of c from the sums of its products. At most one of `bias` and `added` is not null.
+template <typename T, typename C>
+struct FinishRow {
+  PROTRAIN_CLONES static void run(const float *__restrict sums, float alpha, const T *bias, const C *added,
+                                  std::int64_t count, C *c) {
+    if (bias) {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < count; ++i) c[i] = narrowed<C>(sums[i] * alpha + widened(bias[i]));
+    } else if (added) {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < count; ++i) c[i] = narrowed<C>(sums[i] * alpha + widened(added[i]));
+    } else {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < count; ++i) c[i] = narrowed<C>(sums[i] * alpha);
+    }
   }
 };
 
@@ -153,12 +158,10 @@ void finish_panel(const GemmShape &s, const GemmOperands &operands, Range rows, 
   const std::int64_t first = rows.begin * s.n + columns.begin, count = columns.size();
   const T *bias = s.bias ? static_cast<const T *>(operands.bias) + columns.begin : nullptr;
   C *c = static_cast<C *>(operands.c) + first;
-  const C *added = s.addend ? static_cast<const C *>(operands.addend) + first : c;
-  for (std::int64_t i = 0; i < rows.size(); ++i, sums.at += sums.ld, c += s.n, added += s.n) {
-    if (s.alpha != 1) Scale::run(s.alpha, count, sums.at);
-    if (bias) AddRow<T>::run(bias, count, sums.at);
-    if (s.addend || s.accumulate) AddRow<C>::run(added, count, sums.at);
-    narrow(sums.at, c, count);
+  const C *added = s.addend ? static_cast<const C *>(operands.addend) + first : s.accumulate ? c : nullptr;
+  for (std::int64_t i = 0; i < rows.size(); ++i, sums.at += sums.ld, c += s.n) {
+    FinishRow<T, C>::run(sums.at, s.alpha, bias, added, count, c);
+    if (added) added += s.n;
   }
 }
 
