@@ -230,7 +230,7 @@ std::vector<Choice> Descent::steps(Choice from, Step kind) const {
 }
 
 // Changes how many blocks recompute. While all blocks swap or recompute, n_selective is 0 and tells nothing. Blocks
-// that then stop to recompute may either keep everything or recompute their cheap values, so both are steps.
+// that then stop recomputing may keep everything, or may still recompute their cheap values, so both are steps.
 std::vector<Choice> Descent::checkpoint_steps(const Choice &from) const {
   const int quarter = space_.blocks / 4 + 1;
   std::vector<Choice> to = along(from, &Choice::n_checkpoint, {quarter, 2, 1});

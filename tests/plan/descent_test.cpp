@@ -69,7 +69,7 @@ TEST(Descent, EndsAfterTheInstructionsThatItMayLayOut) {
 }
 
 // In this test, a step is faster if a block swaps and recomputes nothing. In the start all blocks recompute, so no
-// block can begin to swap unless it stops to recompute.
+// block can begin to swap unless it stops recomputing.
 TEST(Descent, LetsABlockSwapInsteadOfRecomputing) {
   MadeUp made_up(
       [](const Plan &plan) {
@@ -83,7 +83,7 @@ TEST(Descent, LetsABlockSwapInsteadOfRecomputing) {
 }
 
 // In this test, a block that keeps everything makes the plan too large. In the start all blocks recompute. Blocks that
-// stop to recompute everything must go on recomputing their cheap values.
+// stop recomputing everything must go on recomputing their cheap values.
 TEST(Descent, RecomputesCheapValuesOfBlocksThatNoLongerRecomputeAll) {
   MadeUp made_up([](const Plan &plan) { return 10.0 + plan.n_checkpoint; },
                  [](const Plan &plan) {

@@ -13,7 +13,7 @@ namespace protrain::backend::cpu {
 struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;
-  bool packed_b = false;    // b lies in oneDNN's blocks (packed_product.h), not transposed; only Products take it
+  bool packed_b = false;    // b lies in blocks (packing.h), not transposed; only Products take it
   bool accumulate = false;  // the product is added to c
   bool bias = false;        // a bias (N) is added to every row; not together with accumulate
   bool addend = false;      // c = addend (M, N) + the product; alone among the three; Products do not take it

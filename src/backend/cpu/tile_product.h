@@ -9,7 +9,7 @@
 namespace protrain::backend::cpu {
 
 // Multiplies by AMX where the processor has it and the shape suits it, and by a Product everywhere else. oneDNN 2.6
-// takes up to four times as long for small products, because it prepares each of them anew.
+// took 1.1 to 3 times as long for the tiles of attention, and the smaller the tile, the longer.
 class TileProduct {
  public:
   // `shape` must have no bias, no addend, no transposed operand and no alpha. `seats` is as in Product.
