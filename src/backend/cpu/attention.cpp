@@ -66,8 +66,8 @@ void end(const RunningSoftmax &r) {
 
 // Attention that holds only one tile of its (Sq, Sk) scores at a time, because all scores are too large for memory and
 // caches. A member takes a tile of queries at a time and keeps all data of the tile in its own scratch, so that tiles
-// need no barrier. oneDNN computes the products, with one Product for each size of tile. Masks and softmax work on the
-// tile between two products.
+// need no barrier. Each product has one TileProduct for each size of tile. Masks and softmax work on the tile between
+// two products.
 template <typename T>
 class Attention : public CpuKernel {
  public:
