@@ -255,7 +255,8 @@ TEST(Training, GivesNoGradientToTheRowOfPadding) {
     const ValueId table = s.parameter("table", {5, 5});
     const graph::Attributes attributes = {{"axis", axis}, {"padding_idx", std::int64_t{1}}};
     const ValueId rows = s.run("Gather", {table, s.indices("ids", {1, 4, 1})}, attributes);
-    const Training training = build(s.graph, s.sum(s.run("Mul", {rows, rows})));
+    const ValueId loss = s.sum(s.run("Mul", {rows, rows}));
+    const Training training = build(s.graph, loss);
     const std::vector<double> gradient =
         ops::interpret(training.graph, s.bound)[index(training.gradients[0])].doubles();
     const std::vector<double> values = s.bound.at(table).doubles();
@@ -294,7 +295,8 @@ TEST(Training, SendsNoGradientThroughAStopGradient) {
   Sketch s;
   const ValueId w = s.parameter("w", {4});
   const ValueId stopped = s.run("StopGradient", {s.run("Tanh", {w})});
-  const Training training = build(s.graph, s.sum(s.run("Mul", {w, stopped})));
+  const ValueId loss = s.sum(s.run("Mul", {w, stopped}));
+  const Training training = build(s.graph, loss);
   const std::vector<Array> values = ops::interpret(training.graph, s.bound);
   EXPECT_EQ(values[index(training.gradients[0])].doubles(), values[index(stopped)].doubles());
 }
@@ -305,7 +307,8 @@ TEST(Training, NeedsNoGradientOfWhatAStopGradientReads) {
   const ValueId product = s.run("ReduceProd", {w}, {{"keepdims", std::int64_t{0}}});
   ASSERT_EQ(ops::find("ReduceProd")->gradient, nullptr);
   const ValueId stopped = s.run("StopGradient", {product});
-  EXPECT_NE(build(s.graph, s.sum(s.run("Mul", {w, stopped}))).gradients[0], ValueId::none);
+  const ValueId loss = s.sum(s.run("Mul", {w, stopped}));
+  EXPECT_NE(build(s.graph, loss).gradients[0], ValueId::none);
 }
 
 TEST(Training, RoundsGradientsToTheTypeOfTheParameterWhereTheLossIsWider) {
