@@ -29,7 +29,8 @@ Json to_json(const bench::Space &space, const GridPoint &laid) {
   const plan::Chunking chunking(space.graph(), outline, space.durations(), space.terms, c.chunk_bytes);
   const double left = static_cast<double>(chunking.chunks.size()) - c.n_persist;
   const double share = c.n_device_update < 0 || left <= 0 ? 1 : c.n_device_update / left;
-  const plan::Estimate ranked = plan::CostModel(chunking, c, share)
+  const plan::Footprint footprint(chunking, c, share);
+  const plan::Estimate ranked = plan::CostModel(plan::Workload(chunking, c), footprint)
                                     .estimate(static_cast<std::size_t>(c.n_persist), static_cast<std::size_t>(c.n_host),
                                               static_cast<std::size_t>(c.n_buffer));
   return {{"n_persist", c.n_persist},

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
+#include <utility>
 
 namespace protrain::plan {
 
@@ -21,6 +23,47 @@ std::vector<int> spread(int last) {
   return values;
 }
 
+// Fastest keeps the candidates that look fastest, about kShortlist in all. Candidates with the same n_swap and the same
+// place of the optimizer are of one kind. Each kind keeps its fastest candidates, up to the same number for all kinds,
+// because the closed form says little about how one kind compares with another.
+class Fastest {
+ public:
+  void add(const Candidate &candidate) {
+    std::vector<Candidate> &kept = kinds_[{candidate.choice.n_swap, mix_of(candidate.choice)}];
+    if (kept.size() == kShortlist) {
+      if (!faster(candidate, kept.front())) return;
+      std::ranges::pop_heap(kept, faster);
+      kept.pop_back();
+    }
+    kept.push_back(candidate);
+    std::ranges::push_heap(kept, faster);
+  }
+
+  // Returns the candidates sorted by n_swap, then by the place of the optimizer, then from fast to slow.
+  std::vector<Candidate> take() {
+    std::vector<Candidate> all;
+    const std::size_t each = kinds_.empty() ? 0 : kShortlist / kinds_.size();
+    for (auto &[kind, kept] : kinds_) {
+      std::ranges::sort_heap(kept, faster);
+      const std::size_t count = std::min(each, kept.size());
+      all.insert(all.end(), kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(count));
+    }
+    return all;
+  }
+
+ private:
+  // Of two candidates that look equally fast, the one that takes less of the device counts as faster, because it is the
+  // likelier one to fit.
+  static bool faster(const Candidate &a, const Candidate &b) {
+    const auto order = [](const Candidate &of) {
+      return std::pair(of.estimate.seconds, of.estimate.bytes[Tier::device]);
+    };
+    return order(a) < order(b);
+  }
+
+  std::map<std::pair<int, Mix>, std::vector<Candidate>> kinds_;  // each is a heap with its slowest candidate in front
+};
+
 }  // namespace
 
 Ranking::Ranking(const graph::Graph &graph, const Outline &outline, const Space &space, const Durations &durations,
@@ -30,22 +73,36 @@ Ranking::Ranking(const graph::Graph &graph, const Outline &outline, const Space 
   for (std::uint64_t bytes : space.chunk_bytes) chunkings_.emplace_back(graph, outline, durations, terms, bytes);
 }
 
-void Ranking::rank(const Choice &all, double margin) {
+void Ranking::rank(const Choice &all, double margin, std::optional<Mix> mix) {
   margin_ = margin;
-  shortlist_.clear();
+  Fastest fastest;
+  const std::vector<int> shares = shares_of(mix);
   Choice base = all;
-  for (const Chunking &chunking : chunkings_)
+  for (std::size_t i = 0; i < chunkings_.size(); ++i) {
+    const Workload workload(chunkings_[i], base);
+    base.chunk_bytes = space_.chunk_bytes[i];
     for (int swaps : spread(space_.most_swap))
       for (int again : spread(space_.blocks - swaps))
         for (int selective : selections(swaps + again)) {
-          base.chunk_bytes = space_.chunk_bytes[static_cast<std::size_t>(&chunking - chunkings_.data())];
           base.n_swap = swaps;
           base.n_checkpoint = again;
           base.n_selective = selective;
-          for (int share = space_.host_updates ? 0 : kShares; share <= kShares; ++share)
-            rank_chunks(chunking, base, static_cast<double>(share) / kShares);
+          for (int share : shares)
+            for (const Candidate &candidate : rank_chunks(workload, base, static_cast<double>(share) / kShares))
+              fastest.add(candidate);
         }
-  keep_best();
+  }
+  shortlist_ = fastest.take();
+}
+
+// Returns the shares of updates on the device, in steps of 1 / kShares, that rank() tries for a place of the optimizer.
+std::vector<int> Ranking::shares_of(std::optional<Mix> mix) const {
+  std::vector<int> shares;
+  for (int share = space_.host_updates ? 0 : kShares; share <= kShares; ++share) {
+    const Mix own = share == 0 ? Mix::host : share == kShares ? Mix::device : Mix::both;
+    if (!mix || own == *mix) shares.push_back(share);
+  }
+  return shares;
 }
 
 // Returns the values of n_selective that are compared when `leaving` blocks swap or recompute. The first is 0: all
@@ -57,8 +114,8 @@ std::vector<int> Ranking::selections(int leaving) const {
 
 void Ranking::add_neighbours(const Choice &around) {
   const auto at = std::ranges::find(space_.chunk_bytes, around.chunk_bytes) - space_.chunk_bytes.begin();
-  const Chunking &chunking = chunkings_[static_cast<std::size_t>(at)];
-  const std::vector<double> shares = shares_near(around, chunking.chunks.size());
+  const Workload workload(chunkings_[static_cast<std::size_t>(at)], around);
+  const std::vector<double> shares = shares_near(around, workload.chunking().chunks.size());
   Choice base = around;
   for (int swaps = around.n_swap - 1; swaps <= around.n_swap + 1; ++swaps)
     for (int again = around.n_checkpoint - 2; again <= around.n_checkpoint + 2; ++again) {
@@ -67,7 +124,8 @@ void Ranking::add_neighbours(const Choice &around) {
       base.n_checkpoint = again;
       for (int selective : selections(swaps + again)) {
         base.n_selective = selective;
-        for (double share : shares) rank_chunks(chunking, base, share, &around.n_persist);
+        for (double share : shares)
+          std::ranges::copy(rank_chunks(workload, base, share, &around.n_persist), std::back_inserter(shortlist_));
       }
     }
 }
@@ -84,25 +142,29 @@ std::vector<double> Ranking::shares_near(const Choice &around, std::size_t chunk
   return shares;
 }
 
-// Adds choices with different n_persist, n_host and n_buffer to the shortlist. n_persist takes the values that
-// persists() returns for `around`. n_host comes from chunks_on_host(): in most cases it is the number of chunks that
-// fit the host, because the host is never slower than the disk. n_buffer takes the values 1 and 3, and the three
+// Returns choices with different n_persist, n_host and n_buffer that fit by their estimates. n_persist takes the values
+// that persists() returns for `around`. n_host comes from chunks_on_host(): in most cases it is the number of chunks
+// that fit the host, because the host is never slower than the disk. n_buffer takes the values 1 and 3, and the three
 // largest that fit. `share` is the fraction of the non-persistent chunks that the device updates.
-void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share, const int *around) {
-  const CostModel model(chunking, choice, share);
-  const std::size_t n = model.chunks();
+std::vector<Candidate> Ranking::rank_chunks(const Workload &workload, Choice choice, double share, const int *around) {
+  const Footprint footprint(workload.chunking(), choice, share);
+  const std::size_t n = footprint.chunks();
   const int own = share <= 0 ? 0 : share >= 1 ? -1 : 1;  // n_device_update: none, all, or some (set below)
   choice.n_device_update = own;
   const Bytes room = room_near(choice);
-  for (std::size_t persist : persists(model, room, around)) {
+  const std::vector<std::size_t> persisting = persists(footprint, room, around);
+  std::vector<Candidate> found;
+  if (persisting.empty()) return found;
+  const CostModel model(workload, footprint);
+  for (std::size_t persist : persisting) {
     if (persist == n && own >= 0) continue;  // nothing is left to update on the host
     if (own > 0) {
       const int left = static_cast<int>(n - persist);
       if (left < 2) continue;  // one chunk cannot be a mix
       choice.n_device_update = std::clamp(static_cast<int>(std::lround(share * left)), 1, left - 1);
     }
-    const std::size_t on_host = chunks_on_host(model, persist, room);
-    const std::size_t most = model.fitting_buffers(persist, on_host, room[Tier::device]);
+    const std::size_t on_host = chunks_on_host(footprint, persist, room);
+    const std::size_t most = footprint.fitting_buffers(persist, on_host, room[Tier::device]);
     choice.n_persist = static_cast<int>(persist);
     choice.n_host = static_cast<int>(on_host);
     for (std::size_t buffers : {most, most - std::min<std::size_t>(most, 1), most - std::min<std::size_t>(most, 2),
@@ -112,35 +174,36 @@ void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share,
       if (choice.order == OptimizerOrder::overlap) choice.n_deferred = estimate.n_deferred;
       ++ranked_;
       if (estimate.bytes[Tier::disk] <= room[Tier::disk] && estimate.bytes[Tier::device] <= room[Tier::device])
-        shortlist_.push_back({choice, estimate});
-      if (model.buffered(persist) == 0) break;
+        found.push_back({choice, estimate});
+      if (footprint.buffered(persist) == 0) break;
     }
   }
+  return found;
 }
 
 // Returns n_host for a choice that keeps `persist` chunks on the device. If device and host have separate memory,
 // n_host is the largest number of chunks that fit the host. On shared memory with one rank, n_host is 0, because chunks
 // on the host would take as much memory as persistent ones. On shared memory with several ranks, chunks on the host are
 // shards, and n_host is the largest number of them that leaves memory for a buffer.
-std::size_t Ranking::chunks_on_host(const CostModel &model, std::size_t persist, const Bytes &room) const {
-  if (!terms_.shared_memory) return model.fitting_host(persist, room[Tier::host]);
-  if (terms_.ranks == 1 || persist == model.chunks()) return 0;
-  const std::uint64_t rest = model.estimate(persist, 0, 1).bytes[Tier::device];
-  return model.fitting_host(persist, room[Tier::device] - std::min(rest, room[Tier::device]));
+std::size_t Ranking::chunks_on_host(const Footprint &footprint, std::size_t persist, const Bytes &room) const {
+  if (!terms_.shared_memory) return footprint.fitting_host(persist, room[Tier::host]);
+  if (terms_.ranks == 1 || persist == footprint.chunks()) return 0;
+  const std::uint64_t rest = footprint.bytes(persist, 0, 1)[Tier::device];
+  return footprint.fitting_host(persist, room[Tier::device] - std::min(rest, room[Tier::device]));
 }
 
 // Returns the values of n_persist to rank. With each of these values the device has room for a buffer and, if there is
 // no disk, the host can hold all chunks that do not persist. The number of all chunks is among the values if all chunks
 // fit the device. If `around` is not nullptr, returns only values near *around and the largest values.
-std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &room, const int *around) const {
-  const std::size_t n = model.chunks();
+std::vector<std::size_t> Ranking::persists(const Footprint &footprint, const Bytes &room, const int *around) const {
+  const std::size_t n = footprint.chunks();
   std::vector<std::size_t> found;
   if (terms_.can_rest_elsewhere()) {
     std::size_t first = 0, end = n;
-    const auto on_host = [&](std::size_t persist) { return chunks_on_host(model, persist, room); };
+    const auto on_host = [&](std::size_t persist) { return chunks_on_host(footprint, persist, room); };
     if (terms_.capacity[Tier::disk] == 0)
       while (first < n && first + on_host(first) < n) ++first;
-    while (end > first && model.fitting_buffers(end - 1, on_host(end - 1), room[Tier::device]) == 0) --end;
+    while (end > first && footprint.fitting_buffers(end - 1, on_host(end - 1), room[Tier::device]) == 0) --end;
     if (end > first)
       for (int more : spread(static_cast<int>(end - first) - 1))
         found.push_back(first + static_cast<std::size_t>(more));
@@ -155,26 +218,9 @@ std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &
         if (p > at + 3) found.push_back(p);
     }
   }
-  if (model.estimate(n, 0, std::min<std::size_t>(model.buffered(n), 1)).bytes[Tier::device] <= room[Tier::device])
+  if (footprint.bytes(n, 0, std::min<std::size_t>(footprint.buffered(n), 1))[Tier::device] <= room[Tier::device])
     found.push_back(n);
   return found;
-}
-
-// Cuts the shortlist to about kShortlist candidates. Candidates with the same n_swap and the same place of the
-// optimizer are of one kind. Each kind keeps its fastest candidates, up to the same number for all kinds, because the
-// closed form says little about how one kind compares with another.
-void Ranking::keep_best() {
-  const auto kind = [](const Candidate &candidate) {
-    return std::pair(candidate.choice.n_swap, mix_of(candidate.choice));
-  };
-  const auto better = [&](const Candidate &a, const Candidate &b) {
-    return std::pair(kind(a), a.estimate.seconds) < std::pair(kind(b), b.estimate.seconds);
-  };
-  std::ranges::sort(shortlist_, better);
-  std::map<std::pair<int, Mix>, std::size_t> kept;
-  for (const Candidate &candidate : shortlist_) kept[kind(candidate)] = 0;
-  const std::size_t each = kept.empty() ? 0 : kShortlist / kept.size();
-  std::erase_if(shortlist_, [&](const Candidate &candidate) { return ++kept[kind(candidate)] > each; });
 }
 
 // Returns for each tier the largest estimate of the closed form with which a plan like `choice` is expected to fit. If

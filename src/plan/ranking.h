@@ -2,6 +2,7 @@
 // Nearby choices that were laid out (trials.h) correct the estimates.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "plan/cost.h"
@@ -23,8 +24,8 @@ class Ranking {
   // Ranks choices that have the order, the deferred updates, the slack and the n_whole of `base`. If an integer
   // of a choice can have many values, only about ten are tried. Keeps the fastest choices whose estimated memory fits.
   // The estimates are corrected by similar trials. If there is no similar trial, an estimate counts as fitting up to
-  // `margin` times the memory of each tier.
-  void rank(const Choice &base, double margin);
+  // `margin` times the memory of each tier. `mix`: the only place of the optimizer that is ranked; none: all places.
+  void rank(const Choice &base, double margin, std::optional<Mix> mix = {});
   // Adds the neighbours of the choice `around` to the shortlist. rank() may have left them out.
   void add_neighbours(const Choice &around);
 
@@ -36,12 +37,13 @@ class Ranking {
   std::size_t fewest_chunks() const { return chunkings_.back().chunks.size(); }  // with the largest chunk_bytes
 
  private:
+  std::vector<int> shares_of(std::optional<Mix> mix) const;
   std::vector<int> selections(int leaving) const;
   std::vector<double> shares_near(const Choice &around, std::size_t chunks) const;
-  void rank_chunks(const Chunking &chunking, Choice choice, double share, const int *around = nullptr);
-  std::size_t chunks_on_host(const CostModel &model, std::size_t persist, const Bytes &room) const;
-  std::vector<std::size_t> persists(const CostModel &model, const Bytes &room, const int *around) const;
-  void keep_best();
+  std::vector<Candidate> rank_chunks(const Workload &workload, Choice choice, double share,
+                                     const int *around = nullptr);
+  std::size_t chunks_on_host(const Footprint &footprint, std::size_t persist, const Bytes &room) const;
+  std::vector<std::size_t> persists(const Footprint &footprint, const Bytes &room, const int *around) const;
   Bytes room_near(const Choice &choice) const;
 
   const Terms &terms_;

@@ -66,6 +66,11 @@ class Search {
     return found();
   }
 
+  SearchResult run_resident() {
+    try_resident();
+    return found();
+  }
+
  private:
   // Ranks the points, and lays out one point after another, always the one that looks best. If a laid-out point fits
   // and is the fastest so far, ranks its neighbours too. When no further point looks good enough, ranks all points a
@@ -126,7 +131,7 @@ class Search {
 
   bool fits(const Bytes &bytes) const { return plan::fits(bytes, terms_.capacity); }
 
-  void rank() { ranking_.rank(base_, margin_); }
+  void rank(std::optional<Mix> mix = {}) { ranking_.rank(base_, margin_, mix); }
 
   // For each place of the optimizer (device, host, or both), finds one plan that fits, because the closed form says too
   // little about how one place compares with another. If a plan turns out too large, its size corrects the estimates of
@@ -134,11 +139,14 @@ class Search {
   void try_each_place() {
     const int usual = base_.slack;
     for (const Mix mix : {Mix::both, Mix::host, Mix::device})
-      for (int tries = 0; tries < 2 * kTries && !best(mix); ++tries) {
-        base_.slack = tries < kTries ? usual : 0;
-        rank();
-        if (const Candidate *pick = best_hope({.most_swap = 0, .hope = kAny, .mix = mix}); pick != nullptr)
+      for (const int slack : {usual, 0}) {
+        base_.slack = slack;
+        for (int tries = 0; tries < kTries && !best(mix); ++tries) {
+          rank(mix);
+          const Candidate *pick = best_hope({.most_swap = 0, .hope = kAny, .mix = mix});
+          if (pick == nullptr) break;
           trials_.add(*pick);
+        }
       }
     base_.slack = usual;
     rank();
@@ -267,6 +275,11 @@ class Search {
 SearchResult search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out,
                     const LookAhead &look_ahead) {
   return Search(graph, durations, terms, lay_out, look_ahead).run();
+}
+
+SearchResult search_resident(const graph::Graph &graph, const Durations &durations, const Terms &terms,
+                             const LayOut &lay_out) {
+  return Search(graph, durations, terms, lay_out, {}).run_resident();
 }
 
 }  // namespace protrain::plan

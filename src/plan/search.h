@@ -29,6 +29,11 @@ struct SearchResult {
 SearchResult search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out,
                     const LookAhead &look_ahead = {});
 
+// Lays out the resident plan and, if it fits, its selective form, but no other plan. `best` is empty if it does not
+// fit.
+SearchResult search_resident(const graph::Graph &graph, const Durations &durations, const Terms &terms,
+                             const LayOut &lay_out);
+
 // The plan for budgets in which search() finds no plan. smallest() tries candidates that need little memory. It picks
 // the candidate that lacks the least device memory, and among equals the one that lacks the least of host memory and
 // disk together. Among further equals it picks the one that takes the least of the disk, then of the device. If even

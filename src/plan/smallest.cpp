@@ -108,21 +108,21 @@ class Fallback {
   // device and host share their memory, there is a fourth candidate only for several ranks: all chunks rest in the
   // shared memory as shards.
   void gather_chunks(const Chunking &chunking, Choice choice) {
-    const CostModel model(chunking, choice, choice.n_device_update < 0 ? 1 : 0);
-    const std::size_t n = model.chunks();
+    const Footprint footprint(chunking, choice, choice.n_device_update < 0 ? 1 : 0);
+    const std::size_t n = footprint.chunks();
     const bool disk = terms_.capacity[Tier::disk] > 0, host = !terms_.shared_memory && terms_.capacity[Tier::host] > 0;
-    add(model, choice, n, 0);
+    add(footprint, choice, n, 0);
     if (space_.n_whole.size() > 1) {
       Choice sharded = choice;
       sharded.n_whole = 0;
-      add(CostModel(chunking, sharded, choice.n_device_update < 0 ? 1 : 0), sharded, n, 0);
+      add(Footprint(chunking, sharded, choice.n_device_update < 0 ? 1 : 0), sharded, n, 0);
     }
-    if (disk) add(model, choice, 0, 0);
-    if (terms_.shared_memory && terms_.ranks > 1) add(model, choice, 0, n);
-    if (host) add(model, choice, 0, disk ? model.fitting_host(0, terms_.capacity[Tier::host]) : n);
+    if (disk) add(footprint, choice, 0, 0);
+    if (terms_.shared_memory && terms_.ranks > 1) add(footprint, choice, 0, n);
+    if (host) add(footprint, choice, 0, disk ? footprint.fitting_host(0, terms_.capacity[Tier::host]) : n);
   }
 
-  void add(const CostModel &model, Choice choice, std::size_t persist, std::size_t on_host) {
+  void add(const Footprint &footprint, Choice choice, std::size_t persist, std::size_t on_host) {
     choice.n_persist = static_cast<int>(persist);
     choice.n_host = static_cast<int>(on_host);
     const auto same = [&](const Candidate &candidate) { return same_integers(candidate.choice, choice); };
@@ -130,7 +130,8 @@ class Fallback {
         std::ranges::any_of(trials_.all(), [&](const Trial &trial) { return same(trial.candidate); }))
       return;
     const auto buffers = static_cast<std::size_t>(choice.n_buffer);
-    candidates_.push_back({choice, model.estimate(persist, on_host, model.buffered(persist) == 0 ? 0 : buffers)});
+    const std::size_t used = footprint.buffered(persist) == 0 ? 0 : buffers;
+    candidates_.push_back({choice, {.bytes = footprint.bytes(persist, on_host, used)}});
   }
 
   // Adds a plan that relieves the host, if the host is too small and the device is not. With a disk, the disk takes
@@ -140,17 +141,18 @@ class Fallback {
     const Choice choice = trial.candidate.choice;
     if (terms_.shared_memory || excess(trial.cost.bytes, Tier::device) > 0 || excess(trial.cost.bytes, Tier::host) == 0)
       return;
-    const CostModel model(chunkings_[chunking_of(choice)], choice, choice.n_device_update < 0 ? 1 : 0);
+    const Footprint footprint(chunkings_[chunking_of(choice)], choice, choice.n_device_update < 0 ? 1 : 0);
     const std::uint64_t on_host = shifted(terms_.capacity[Tier::host], -trial.memory_error(Tier::host));
     const std::uint64_t on_device = shifted(terms_.capacity[Tier::device], -trial.memory_error(Tier::device));
-    const std::size_t n = model.chunks();
+    const std::size_t n = footprint.chunks();
     std::size_t persist = static_cast<std::size_t>(choice.n_persist);
-    if (terms_.capacity[Tier::disk] > 0) return add(model, choice, persist, model.fitting_host(persist, on_host));
+    if (terms_.capacity[Tier::disk] > 0)
+      return add(footprint, choice, persist, footprint.fitting_host(persist, on_host));
     const auto next_fits = [&] {
-      return model.estimate(persist + 1, 0, static_cast<std::size_t>(choice.n_buffer)).bytes[Tier::device] <= on_device;
+      return footprint.bytes(persist + 1, 0, static_cast<std::size_t>(choice.n_buffer))[Tier::device] <= on_device;
     };
-    while (persist < n && model.estimate(persist, n - persist, 1).bytes[Tier::host] > on_host && next_fits()) ++persist;
-    add(model, choice, persist, n - persist);
+    while (persist < n && footprint.bytes(persist, n - persist, 1)[Tier::host] > on_host && next_fits()) ++persist;
+    add(footprint, choice, persist, n - persist);
   }
 
   std::size_t chunking_of(const Choice &choice) const {

@@ -26,7 +26,7 @@ using LookAhead = std::function<void(std::size_t count, const Task &task)>;
 
 struct Candidate {
   Choice choice;
-  Estimate estimate;  // seconds is 0 if the closed form was not used
+  Estimate estimate;  // all bytes are 0 if the closed form was not used
 };
 
 struct Trial {
@@ -70,7 +70,7 @@ class Trials {
     const Trial *found = nullptr;
     double least = std::numeric_limits<double>::infinity();
     for (const Trial &trial : all_) {
-      if (trial.candidate.estimate.seconds <= 0) continue;
+      if (trial.candidate.estimate.bytes == Bytes{}) continue;
       const double from = away(trial.candidate.choice);
       if (from >= least) continue;
       found = &trial;

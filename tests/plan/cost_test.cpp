@@ -26,14 +26,16 @@ class PricedModel {
     durations_.emplace(machine_, layers_.graph, layers_.terms.optimizer);
     outline_.emplace(layers_.graph, *durations_);
     chunking.emplace(layers_.graph, *outline_, *durations_, layers_.terms, Layers::kWeight);
-    model.emplace(*chunking, base, base.n_device_update < 0 ? 1 : base.n_device_update / 3.0);
+    footprint.emplace(*chunking, base, base.n_device_update < 0 ? 1 : base.n_device_update / 3.0);
+    workload.emplace(*chunking, base);
+    model.emplace(*workload, *footprint);
   }
 
   double seconds(std::size_t persist, std::size_t host, std::size_t buffers) const {
     return model->estimate(persist, host, buffers).seconds;
   }
   Bytes bytes(std::size_t persist, std::size_t host, std::size_t buffers) const {
-    return model->estimate(persist, host, buffers).bytes;
+    return footprint->bytes(persist, host, buffers);
   }
 
  private:
@@ -44,6 +46,8 @@ class PricedModel {
 
  public:
   std::optional<Chunking> chunking;
+  std::optional<Workload> workload;
+  std::optional<Footprint> footprint;
   std::optional<CostModel> model;
 };
 
@@ -240,7 +244,7 @@ TEST(CostModel, IsNeverFasterOnDiskThanOnTheHost) {
     }
 }
 
-TEST(CostModel, HoldsActivationsWeightsAndBuffersOnTheDevice) {
+TEST(Footprint, HoldsActivationsWeightsAndBuffersOnTheDevice) {
   // Eq. 8 to 11. Memory is highest in the backward of the last layer. The device then holds the activations that three
   // layers save and pass on, and the transient values of that backward.
   const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream), transient = Layers::kWeight + Layers::kStream;
@@ -258,7 +262,7 @@ TEST(CostModel, HoldsActivationsWeightsAndBuffersOnTheDevice) {
   EXPECT_EQ(PricedModel({.order = OptimizerOrder::barrier}).bytes(1, 2, 2)[Tier::host], 2 * (state + Layers::kWeight));
 }
 
-TEST(CostModel, HoldsLessOfBlocksThatRecomputeOrSwap) {
+TEST(Footprint, HoldsLessOfBlocksThatRecomputeOrSwap) {
   const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream);
   const std::uint64_t all = PricedModel().bytes(3, 0, 0)[Tier::device];
   // Memory is highest in the backward of the last block, whose values have been recomputed and take memory again. The
@@ -277,9 +281,10 @@ TEST(CostModel, HoldsLessAndComputesMoreOfBlocksThatRecomputeSelectively) {
   Outline outline(layers.graph, durations);
   for (Outline::Block &block : outline.blocks) block.cheap = Layers::kInner / 4, block.again = 0.25;
   const Chunking chunking(layers.graph, outline, durations, layers.terms, Layers::kWeight);
-  const Estimate all = CostModel(chunking, {}, 0).estimate(3, 0, 0);
+  const Workload workload(chunking, {});
+  const Estimate all = CostModel(workload, Footprint(chunking, {}, 0)).estimate(3, 0, 0);
   for (int selective = 1; selective <= 3; ++selective) {
-    const Estimate less = CostModel(chunking, {.n_selective = selective}, 0).estimate(3, 0, 0);
+    const Estimate less = CostModel(workload, Footprint(chunking, {.n_selective = selective}, 0)).estimate(3, 0, 0);
     expect_seconds(less.seconds, all.seconds + 0.25 * selective);
     // Memory is highest in the backward of the last block, whose cheap values have been recomputed and take memory
     // again.
@@ -288,26 +293,26 @@ TEST(CostModel, HoldsLessAndComputesMoreOfBlocksThatRecomputeSelectively) {
   }
 }
 
-TEST(CostModel, FindsTheMostThatFits) {
+TEST(Footprint, FindsTheMostThatFits) {
   for (const OptimizerOrder order : {OptimizerOrder::overlap, OptimizerOrder::barrier}) {
     const PricedModel priced({.order = order});
     for (std::size_t persist = 0; persist < 3; ++persist) {
       for (std::size_t host = 0; host < 3 - persist; ++host) {
         const std::uint64_t more = priced.bytes(persist, host + 1, 0)[Tier::host];
-        EXPECT_EQ(priced.model->fitting_host(persist, more), host + 1);
-        EXPECT_EQ(priced.model->fitting_host(persist, more - 1), host);
+        EXPECT_EQ(priced.footprint->fitting_host(persist, more), host + 1);
+        EXPECT_EQ(priced.footprint->fitting_host(persist, more - 1), host);
       }
       for (std::size_t buffers = 0; buffers < 3 - persist; ++buffers) {
         const std::uint64_t more = priced.bytes(persist, 3 - persist, buffers + 1)[Tier::device];
-        EXPECT_EQ(priced.model->fitting_buffers(persist, 0, more), buffers + 1);
-        EXPECT_EQ(priced.model->fitting_buffers(persist, 0, more - 1), buffers);
+        EXPECT_EQ(priced.footprint->fitting_buffers(persist, 0, more), buffers + 1);
+        EXPECT_EQ(priced.footprint->fitting_buffers(persist, 0, more - 1), buffers);
       }
-      EXPECT_EQ(priced.model->fitting_host(persist, ~0ull), 3 - persist) << "a budget without end";
-      EXPECT_EQ(priced.model->fitting_buffers(persist, 0, ~0ull), 3 - persist);
-      EXPECT_EQ(priced.model->fitting_host(persist, 0), 0u);
-      EXPECT_EQ(priced.model->fitting_buffers(persist, 0, 0), 0u);
+      EXPECT_EQ(priced.footprint->fitting_host(persist, ~0ull), 3 - persist) << "a budget without end";
+      EXPECT_EQ(priced.footprint->fitting_buffers(persist, 0, ~0ull), 3 - persist);
+      EXPECT_EQ(priced.footprint->fitting_host(persist, 0), 0u);
+      EXPECT_EQ(priced.footprint->fitting_buffers(persist, 0, 0), 0u);
     }
-    EXPECT_EQ(priced.model->fitting_buffers(3, 0, ~0ull), 0u) << "nothing is left to be buffered";
+    EXPECT_EQ(priced.footprint->fitting_buffers(3, 0, ~0ull), 0u) << "nothing is left to be buffered";
   }
 }
 
