@@ -35,7 +35,7 @@ std::int64_t largest_that_fits(const Settings &settings, const onnx_import::Mode
   for (const std::int64_t batch : divisors_downward(samples)) {
     Settings bound = settings;
     bound.dims[dim] = batch;
-    const Draft draft = run_pipeline(bound, source, profiled, IfNothingFits::stop);
+    const Draft draft = run_pipeline(bound, source, profiled, Goal::any);
     if (within(draft.decision.found.resident->cost.bytes, draft.budget)) return batch;
     if (draft.decision.found.best) any = std::max(any, batch);
   }

@@ -55,8 +55,8 @@ struct Undifferentiated {
 // the draft. After run() nothing in the draft changes.
 class Pipeline {
  public:
-  Pipeline(const Settings &settings, TargetMachine &machine, IfNothingFits if_nothing_fits)
-      : settings_(settings), machine_(machine), if_nothing_fits_(if_nothing_fits) {
+  Pipeline(const Settings &settings, TargetMachine &machine, Goal goal)
+      : settings_(settings), machine_(machine), goal_(goal) {
     draft_.settings = settings;
   }
 
@@ -188,7 +188,7 @@ class Pipeline {
                           .barrier = needs_barrier(),
                           .accumulation = draft_.accumulation,
                           .optimizer = {.state = 0},
-                          .if_nothing_fits = if_nothing_fits_};
+                          .goal = goal_};
     for (const program::OptimizerArray &array : request.optimizer) inputs.optimizer.state += array.bytes_each();
     decide(inputs);
     draft_.programs = lowering.lower(draft_.decision.plan);
@@ -226,7 +226,7 @@ class Pipeline {
 
   const Settings &settings_;
   TargetMachine &machine_;
-  const IfNothingFits if_nothing_fits_;
+  const Goal goal_;
   Draft draft_;
   std::vector<Undifferentiated> undifferentiated_;  // per variant, if this rank plans for others
 };
@@ -234,8 +234,8 @@ class Pipeline {
 }  // namespace
 
 Draft run_pipeline(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
-                   IfNothingFits if_nothing_fits) {
-  return Pipeline(settings, machine, if_nothing_fits).run(source);
+                   Goal goal) {
+  return Pipeline(settings, machine, goal).run(source);
 }
 
 }  // namespace protrain::draft

@@ -9,6 +9,6 @@ namespace protrain::draft {
 
 // Returns the draft. If no plan fits the budgets, the draft has the smallest plan and `decision.found.best` is empty.
 Draft run_pipeline(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
-                   IfNothingFits if_nothing_fits = IfNothingFits::find_budgets);
+                   Goal goal = Goal::best_or_budgets);
 
 }  // namespace protrain::draft

@@ -62,7 +62,7 @@ std::vector<Alternative> alternatives(const Settings &settings, const onnx_impor
   ProfiledMachine profiled(machine, draft.profile);
   const auto add = [&](const std::string &change, const Settings &other) {
     try {
-      const Draft changed = estimate(other, source, profiled, IfNothingFits::stop);
+      const Draft changed = estimate(other, source, profiled, Goal::best);
       const auto &best = changed.decision.found.best;
       found.push_back({change, best ? best->cost.seconds : 0, changed.samples()});
     } catch (const Error &error) {

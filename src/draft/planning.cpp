@@ -122,6 +122,16 @@ class RanksSearch {
     return found;
   }
 
+  // Lays out the resident plan alone. The result has it as its best if it fits all ranks.
+  plan::SearchResult resident(const plan::Terms &terms) const {
+    plan::SearchResult found =
+        plan::search_resident(graph_, durations_, terms, [this](const plan::Plan &plan) { return cost(plan, {}); });
+    if (!found.best) return found;
+    raise(found.best->cost.bytes, found.best->choice);
+    if (!plan::fits(found.best->cost.bytes, terms.capacity)) found.best.reset();
+    return found;
+  }
+
   plan::Smallest smallest(const plan::Terms &terms) const {
     plan::Smallest found =
         plan::smallest(graph_, durations_, terms, [this](const plan::Plan &plan) { return cost(plan, {}); });
@@ -174,7 +184,7 @@ Decision choose_plan(const PlanningInputs &inputs) {
   const plan::Durations durations(inputs.profile, graph, inputs.optimizer);
   const plan::Terms terms = terms_of(inputs);
   const RanksSearch search(inputs, durations);
-  Decision decision{.found = search.best(terms)};
+  Decision decision{.found = inputs.goal == Goal::any ? search.resident(terms) : search.best(terms)};
   if (!decision.found.best) {
     decision.smallest = search.smallest(terms);
     if (!decision.smallest->lacks) decision.found.best = decision.smallest->point;
@@ -182,7 +192,7 @@ Decision choose_plan(const PlanningInputs &inputs) {
   decision.plan =
       plan::expand(graph, decision.found.best ? decision.found.best->choice : decision.smallest->point.choice);
   decision.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (decision.found.best || inputs.if_nothing_fits == IfNothingFits::stop) return decision;
+  if (decision.found.best || inputs.goal != Goal::best_or_budgets) return decision;
   const auto find = [&](const plan::Terms &other) { return search.smallest(other); };
   decision.smallest = verified(*decision.smallest, terms, find);
   decision.plan = plan::expand(graph, decision.smallest->point.choice);

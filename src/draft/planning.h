@@ -20,9 +20,12 @@ struct Decision {
   double search_seconds = 0;
 };
 
-// The action if no plan fits. find_budgets: searches further for budgets that work, so that the error can quote them.
-// stop: does not search further, because the caller only asks whether a plan fits.
-enum class IfNothingFits : std::uint8_t { find_budgets, stop };
+// What the caller wants to know.
+enum class Goal : std::uint8_t {
+  best_or_budgets,  // the fastest plan; if no plan fits, budgets that work too, so that the error can quote them
+  best,             // the fastest plan
+  any,              // whether a plan fits; takes the resident plan or else the smallest, without a search
+};
 
 // The inputs of choose_plan().
 struct PlanningInputs {
@@ -35,7 +38,7 @@ struct PlanningInputs {
   bool barrier = false;  // the settings need the barrier order
   std::uint64_t accumulation = 1;
   plan::OptimizerBytes optimizer;
-  IfNothingFits if_nothing_fits = IfNothingFits::find_budgets;
+  Goal goal = Goal::best_or_budgets;
 };
 
 // Throws Code::format if the plan's file holds no plan, and Code::arg if the plan in it does not agree with the graph

@@ -22,7 +22,7 @@ std::string key_of(Tier tier, const Budget &budget) {
 
 bool fits(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine) {
   try {
-    return estimate(settings, source, machine, IfNothingFits::stop).fits();
+    return estimate(settings, source, machine, Goal::any).fits();
   } catch (const Error &error) {  // the model cannot have these shapes
     if (error.code == Code::nomem) throw;
     return false;

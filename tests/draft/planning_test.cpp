@@ -1,8 +1,12 @@
 // Sessions that choose their plan for a budget. Their results must have the bits of the resident plan.
 #include "draft/planning.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <ranges>
+
+#include "draft/estimate.h"
 #include "errors.h"
 #include "random_plans/random_plan.h"
 #include "session/session.h"
@@ -40,6 +44,36 @@ TEST(Planning, KeepsAllWhereItFits) {
   EXPECT_EQ(plan["n_checkpoint"], 0);
   EXPECT_EQ(plan["n_swap"], 0);
   EXPECT_TRUE(plan["shared_memory"].get<bool>());
+}
+
+Draft planned_for(const Pairs &budgets, const char *hardware, Goal goal) {
+  Pairs pairs = {{"dim", "batch=2"}, {"dim", "sequence=32"}, {"hardware", hardware}};
+  pairs.insert(pairs.end(), budgets.begin(), budgets.end());
+  const Settings settings = settings_of(test::options_with(pairs));
+  NamedMachine machine(settings, nullptr);
+  return estimate(settings, test::fixture("gpt2-dynamic-opset18.onnx"), *machine, goal);
+}
+
+TEST(Planning, TellsWhetherAnyPlanFitsAsTheSearchDoes) {
+  int fit = 0, refused = 0, all = 0;
+  for (const Pairs &more : {Pairs{}, Pairs{{"disk_memory", "1GB"}}})
+    for (const char *host : {"2MB", "1GB"})
+      for (int device : {0, 1, 3, 5}) {
+        Pairs budgets = more;
+        budgets.emplace_back("host_memory", host);
+        budgets.emplace_back("device_memory", std::to_string(33'500'000 + device * 1'000'000));
+        SCOPED_TRACE(fmt::format("{} {} {}", fmt::join(budgets | std::views::values, " "), host, device));
+        const Draft best = planned_for(budgets, "h200", Goal::best), any = planned_for(budgets, "h200", Goal::any);
+        EXPECT_EQ(any.fits(), best.fits());
+        EXPECT_EQ(any.decision.found.all_fits, best.decision.found.all_fits);
+        EXPECT_EQ(any.decision.found.resident->cost.bytes, best.decision.found.resident->cost.bytes);
+        fit += best.fits();
+        refused += !best.fits();
+        all += best.decision.found.all_fits;
+      }
+  EXPECT_GT(fit, all) << "some budgets need a plan that moves data";
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(all, 0);
 }
 
 TEST(Planning, ComputesAgainRatherThanKeepAndChangesNoBit) {
