@@ -8,6 +8,7 @@ import re
 import onnx
 
 LAYER = re.compile(r"^(.*\.h\.)(\d+)(\..*)$")
+SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"  # the exporter's list of parameters
 
 
 class Stack:
@@ -45,6 +46,10 @@ class Stack:
             self.add(model, middle, layers - self.count)
         else:
             self.remove(model, middle, self.count - layers)
+        # The list lacks the copied layers' parameters, and the library would take those for constants.
+        for properties in (model.metadata_props, model.graph.metadata_props):
+            for entry in [entry for entry in properties if entry.key == SIGNATURE]:
+                properties.remove(entry)
         for initializer in model.graph.initializer:
             for entry in initializer.external_data:
                 if entry.key == "location":

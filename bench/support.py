@@ -12,12 +12,18 @@ GIB = 1 << 30
 REFUSAL = re.compile(r"no plan fits: the smallest needs (\d+) bytes \([^)]*\) of (\w+), and there are (\d+)")
 
 
+# Variables that keep a library from the widest instructions of the processor.
+LIMITS = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS")
+
+
 def machine():
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     flags = next((line.split() for line in open("/proc/cpuinfo") if line.startswith("flags")), [])
     widest = next((name for name in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if name in flags), "?")
-    return {"processor": cpu, "instructions": widest, "processors": os.cpu_count(), "memory_bytes": memory, "system": platform.platform()}
+    limits = {name: os.environ[name] for name in LIMITS if name in os.environ}
+    return {"processor": cpu, "instructions": widest, "processors": os.cpu_count(), "memory_bytes": memory,
+            "system": platform.platform(), **({"limits": limits} if limits else {})}
 
 
 def results_folder():
