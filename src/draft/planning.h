@@ -20,7 +20,7 @@ struct Decision {
   double search_seconds = 0;
 };
 
-// What the caller wants to know.
+// Goal is the question that the caller asks.
 enum class Goal : std::uint8_t {
   best_or_budgets,  // the fastest plan; if no plan fits, budgets that work too, so that the error can quote them
   best,             // the fastest plan

@@ -106,7 +106,7 @@ void CostModel::sum_up(Tier tier) {
         .backward = last.backward + workload_.longest(with_next),
         .cached = last.cached + workload_.longest(own),
         .fetch = last.fetch + 2 * workload_.of(c, tier).fetch_alone,
-        .after = last.after + (waits && !deferred ? workload_.longest(after) : 0),
+        .after = last.after + workload_.longest(after),
         .ways = last.ways + moved.up + moved.down + moved.read + moved.write + moved.comm,
         .host = last.host + (tier != Tier::device ? (1 - on_device_) * weight(c).host_update : 0),
         .read = last.read + moved.read,

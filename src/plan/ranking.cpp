@@ -23,6 +23,13 @@ std::vector<int> spread(int last) {
   return values;
 }
 
+// Returns n_device_update of a choice in which the device updates this share of the non-persistent chunks: 0 for none,
+// -1 for all. For some it returns 1, and rank_chunks() sets the number.
+int device_updates(double share) {
+  if (share <= 0) return 0;
+  return share >= 1 ? -1 : 1;
+}
+
 // Fastest keeps the candidates that look fastest, about kShortlist in all. Candidates with the same n_swap and the same
 // place of the optimizer are of one kind. Each kind keeps its fastest candidates, up to the same number for all kinds,
 // because the closed form says little about how one kind compares with another.
@@ -52,8 +59,8 @@ class Fastest {
   }
 
  private:
-  // Of two candidates that look equally fast, the one that takes less of the device counts as faster, because it is the
-  // likelier one to fit.
+  // True if `a` looks faster than `b`. If both look equally fast, the one that takes less of the device counts as
+  // faster, because it is the likelier one to fit.
   static bool faster(const Candidate &a, const Candidate &b) {
     const auto order = [](const Candidate &of) {
       return std::pair(of.estimate.seconds, of.estimate.bytes[Tier::device]);
@@ -76,7 +83,7 @@ Ranking::Ranking(const graph::Graph &graph, const Outline &outline, const Space 
 void Ranking::rank(const Choice &all, double margin, std::optional<Mix> mix) {
   margin_ = margin;
   Fastest fastest;
-  const std::vector<int> shares = shares_of(mix);
+  const std::vector<double> shares = shares_of(mix);
   Choice base = all;
   for (std::size_t i = 0; i < chunkings_.size(); ++i) {
     const Workload workload(chunkings_[i], base);
@@ -87,20 +94,19 @@ void Ranking::rank(const Choice &all, double margin, std::optional<Mix> mix) {
           base.n_swap = swaps;
           base.n_checkpoint = again;
           base.n_selective = selective;
-          for (int share : shares)
-            for (const Candidate &candidate : rank_chunks(workload, base, static_cast<double>(share) / kShares))
-              fastest.add(candidate);
+          for (double share : shares)
+            for (const Candidate &candidate : rank_chunks(workload, base, share)) fastest.add(candidate);
         }
   }
   shortlist_ = fastest.take();
 }
 
 // Returns the shares of updates on the device, in steps of 1 / kShares, that rank() tries for a place of the optimizer.
-std::vector<int> Ranking::shares_of(std::optional<Mix> mix) const {
-  std::vector<int> shares;
-  for (int share = space_.host_updates ? 0 : kShares; share <= kShares; ++share) {
-    const Mix own = share == 0 ? Mix::host : share == kShares ? Mix::device : Mix::both;
-    if (!mix || own == *mix) shares.push_back(share);
+std::vector<double> Ranking::shares_of(std::optional<Mix> mix) const {
+  std::vector<double> shares;
+  for (int step = space_.host_updates ? 0 : kShares; step <= kShares; ++step) {
+    const double share = static_cast<double>(step) / kShares;
+    if (!mix || mix_of({.n_device_update = device_updates(share)}) == *mix) shares.push_back(share);
   }
   return shares;
 }
@@ -149,7 +155,7 @@ std::vector<double> Ranking::shares_near(const Choice &around, std::size_t chunk
 std::vector<Candidate> Ranking::rank_chunks(const Workload &workload, Choice choice, double share, const int *around) {
   const Footprint footprint(workload.chunking(), choice, share);
   const std::size_t n = footprint.chunks();
-  const int own = share <= 0 ? 0 : share >= 1 ? -1 : 1;  // n_device_update: none, all, or some (set below)
+  const int own = device_updates(share);
   choice.n_device_update = own;
   const Bytes room = room_near(choice);
   const std::vector<std::size_t> persisting = persists(footprint, room, around);

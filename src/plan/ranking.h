@@ -37,7 +37,7 @@ class Ranking {
   std::size_t fewest_chunks() const { return chunkings_.back().chunks.size(); }  // with the largest chunk_bytes
 
  private:
-  std::vector<int> shares_of(std::optional<Mix> mix) const;
+  std::vector<double> shares_of(std::optional<Mix> mix) const;
   std::vector<int> selections(int leaving) const;
   std::vector<double> shares_near(const Choice &around, std::size_t chunks) const;
   std::vector<Candidate> rank_chunks(const Workload &workload, Choice choice, double share,
