@@ -21,7 +21,7 @@ namespace {
 
 // The version of the method by which profiles are measured. The names of files are hashes of this version, the device
 // and more. So a profile that was measured by another method is not found.
-constexpr int kMethod = 4;
+constexpr int kMethod = 5;
 
 constexpr KeptRate kDiskRates[] = {{"disk_read", &profile::Profile::disk_read},
                                    {"disk_write", &profile::Profile::disk_write},

@@ -30,7 +30,8 @@ class Stopwatch {
   Stopwatch(backend::Device &device, Now now) : device_(device), now_(std::move(now)) {}
 
   // Returns the seconds of one undisturbed `launch`: the least of up to three runs, after a warm-up. A run repeats the
-  // launch for a few milliseconds, within one call of Device::run_step(). A long launch gets fewer than three runs.
+  // launch for a few milliseconds, within one call of Device::run_step(). A long launch gets fewer than three runs, and
+  // its warm-up counts as one of them.
   double quickest(const std::function<void()> &launch) const;
   // Like quickest(), but for `work` that the calling thread does itself, without Device::run_step().
   double quickest_here(const std::function<void()> &work) const;
