@@ -156,7 +156,7 @@ void multiply_with_amx(const AmxOperands &at, std::int64_t rows, std::int64_t co
                        bool accumulate) {
   const TilesOfCaller of_caller;
   const std::int64_t whole = depth / kTileDepth, rest = depth % kTileDepth;
-  const std::int64_t block_column = padded(depth, DType::bf16) * kPackedColumns;
+  const std::int64_t block_column = packed_rows(depth, DType::bf16) * kPackedColumns;
   alignas(64) bf16 tail[kAmxRows * kTileDepth] = {};
   for (std::int64_t row = 0; row < rows; row += kAmxRows) {
     const std::int64_t height = std::min(kAmxRows, rows - row);

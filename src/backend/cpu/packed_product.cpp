@@ -92,7 +92,7 @@ struct WeightSource {
 // Packs the rows `depth` of b, in the columns `columns`.
 template <typename T, typename Source>
 void pack(const Source &source, Range columns, Range depth, T *widened, T *to) {
-  const std::int64_t rows_of_blocks = padded(depth.size(), kDTypeOf<T>);
+  const std::int64_t rows_of_blocks = packed_rows(depth.size(), kDTypeOf<T>);
   for (std::int64_t k = depth.begin; k < depth.end; k += kRowsTogether) {
     const Range rows = part_at(k, kRowsTogether, depth.end), next = part_at(rows.end, kRowsTogether, depth.end);
     const ConstRows<T> from = source.read(rows.begin, rows.size(), columns.begin, columns.size(), widened);
@@ -113,7 +113,7 @@ void pack_transposed(const Source &source, Range columns, Range depth, T *widene
   for (std::int64_t j = 0; j < columns.size(); j += kRowGrain) {
     const Range rows = part_at(columns.begin + j, kRowGrain, columns.end);
     const ConstRows<T> from = source.read(rows.begin, rows.size(), depth.begin, depth.size(), widened);
-    T *block = to + j / kPackedColumns * kPackedColumns * padded(depth.size(), kDTypeOf<T>);
+    T *block = to + j / kPackedColumns * kPackedColumns * packed_rows(depth.size(), kDTypeOf<T>);
     transpose<Word>({reinterpret_cast<const Word *>(from.at), from.ld / kInWord}, rows.size(), depth.size() / kInWord,
                     {reinterpret_cast<Word *>(block) + j % kPackedColumns, kPackedColumns});
   }
@@ -204,7 +204,7 @@ PackedProduct::PackedProduct(const GemmShape &shape, int team_size)
       sum_type_(cuts_depth() || uses_amx_ ? DType::f32 : shape.out),
       bytes_{} {
   const std::int64_t rows_of_sums = cuts_depth() ? sizes_.strip_rows : sizes_.panel_rows;
-  bytes_.b = bytes_of(sizes_.group_columns * padded(sizes_.depth, shape.in), shape.in);
+  bytes_.b = bytes_of(sizes_.group_columns * packed_rows(sizes_.depth, shape.in), shape.in);
   if (copies_a()) bytes_.a = bytes_of(sizes_.strip_rows * sizes_.depth, shape.in);
   const bool all_in_place = sizes_.group_columns >= shape.n && sum_type_ == shape.out && !uses_amx_;
   if (!all_in_place) bytes_.sums = bytes_of(rows_of_sums * sizes_.group_columns, sum_type_);

@@ -41,7 +41,7 @@ void pack_rows(ConstRows<T> from, std::int64_t rows, std::int64_t columns, T *to
 template <typename T>
 void clear_edges(std::int64_t columns, std::int64_t depth, T *to) {
   constexpr std::int64_t kRows = packed_block_rows(kDTypeOf<T>);
-  const std::int64_t rows = padded(depth, kDTypeOf<T>);
+  const std::int64_t rows = packed_rows(depth, kDTypeOf<T>);
   for (std::int64_t j = 0; j < columns; j += kPackedColumns) {
     if (columns - j < kPackedColumns)
       std::fill_n(to + j * rows, rows * kPackedColumns, T{});

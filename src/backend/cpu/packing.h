@@ -18,7 +18,7 @@ constexpr std::int64_t kPackedColumns = 64;  // columns of a block
 constexpr std::int64_t packed_block_rows(DType type) { return type == DType::f32 ? 16 : 32; }
 
 // Returns the rows of a column of blocks that holds `depth` rows of b.
-constexpr std::int64_t padded(std::int64_t depth, DType type) {
+constexpr std::int64_t packed_rows(std::int64_t depth, DType type) {
   return divided_up(depth, packed_block_rows(type)) * packed_block_rows(type);
 }
 

@@ -22,7 +22,7 @@ TileProduct::TileProduct(const GemmShape &shape, int seats) : shape_(shape) {
 std::uint64_t TileProduct::scratch_bytes() const {
   if (product_) return product_->scratch_bytes();
   const std::int64_t columns = divided_up(shape_.n, kPackedColumns) * kPackedColumns;
-  return static_cast<std::uint64_t>(columns * padded(shape_.k, shape_.in)) * sizeof(bf16);
+  return static_cast<std::uint64_t>(columns * packed_rows(shape_.k, shape_.in)) * sizeof(bf16);
 }
 
 void TileProduct::run(int seat, const GemmOperands &operands, void *scratch) {
@@ -32,7 +32,7 @@ void TileProduct::run(int seat, const GemmOperands &operands, void *scratch) {
   clear_edges(shape_.n, shape_.k, packed);
   for (std::int64_t j = 0; j < shape_.n; j += kPackedColumns)
     pack_rows<bf16>({b + j, shape_.n}, shape_.k, std::min(kPackedColumns, shape_.n - j),
-                    packed + j * padded(shape_.k, shape_.in));
+                    packed + j * packed_rows(shape_.k, shape_.in));
   multiply_with_amx(
       {{static_cast<const bf16 *>(operands.a), shape_.k}, packed, {static_cast<float *>(operands.c), shape_.n}},
       shape_.m, shape_.n, shape_.k, shape_.accumulate);
