@@ -209,6 +209,19 @@ Marks tail(const Graph &graph, const Graph &narrowed, DType narrow, ValueId loss
   return wide;
 }
 
+// Marks squares that are summed, and their sums and means. In float16 the square of 256 is infinite already, although
+// the length of a vector, to which such a sum belongs, would be finite.
+void mark_sums_of_squares(const Graph &graph, Marks &wide) {
+  for (const Node &node : graph.nodes()) {
+    if (node.op != "ReduceSum" && node.op != "ReduceMean") continue;
+    const graph::NodeId made_by = graph.value(node.inputs[0]).producer;
+    if (made_by == graph::NodeId::none) continue;
+    const Node &square = graph.node(made_by);
+    if (square.op != "Mul" || square.inputs[0] != square.inputs[1]) continue;
+    for (const ValueId id : {square.outputs[0], node.outputs[0]}) wide[index(id)] = true;
+  }
+}
+
 // Returns the name of the attribute that gives the type of the node's result, if this type is float64; else nullptr.
 const char *makes_doubles(const Node &node) {
   for (const char *key : {"to", "dtype"})
@@ -237,7 +250,8 @@ bool doubles_to_floats(Graph &graph) {
 void to_narrow(Graph &graph, ValueId loss, DType narrow) {
   Graph narrowed = graph;
   Narrowing(narrowed, narrow, {}).run();
-  const Marks wide = tail(graph, narrowed, narrow, loss);
+  Marks wide = tail(graph, narrowed, narrow, loss);
+  if (narrow == DType::f16) mark_sums_of_squares(graph, wide);
   Narrowing(graph, narrow, wide).run();
   graph::verify(graph);
 }
