@@ -35,8 +35,9 @@ class DescribedDevice final : public backend::Device {
   int refused = -1;                    // the number of an algorithm that refuses to run
   int large = -1;                      // the number of an algorithm whose scratch exceeds all memory
   double sustained = 1;  // the share of their speed that products of bfloat16 keep after kShortRun seconds of a step
-  std::uint64_t caches = 0;  // bytes of the largest caches together
-  double lone_update = 0;    // bytes per second of an update without moments on the host; 0: the host's bandwidth
+  std::uint64_t caches = 0;    // bytes of the largest caches together
+  double disturbed_until = 0;  // by now(): launches before this moment take three times as long
+  double lone_update = 0;      // bytes per second of an update without moments on the host; 0: the host's bandwidth
 
   double now() const { return now_; }
   const std::set<const void *> &written() const { return written_; }  // the first outputs of all launches
@@ -121,8 +122,8 @@ class DescribedDevice final : public backend::Device {
     if (timed.variant == refused) fail(Code::unsupported, "described", "the algorithm refuses to run");
     const bool slower = timed.tires && at(queue) > kShortRun;
     at(queue) += machine_.launch_seconds + timed.on_device *
-                                               timed.variants.at(static_cast<std::size_t>(timed.variant)) /
-                                               (slower ? sustained : 1);
+                                               timed.variants.at(static_cast<std::size_t>(timed.variant)) *
+                                               (now_ < disturbed_until ? 3 : 1) / (slower ? sustained : 1);
   }
   void copy(Queue queue, const backend::Copy &copy) override {
     const auto bytes = static_cast<double>(copy.bytes);

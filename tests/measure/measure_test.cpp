@@ -88,6 +88,31 @@ TEST(Measure, FailsIfNoAlgorithmRuns) {
   EXPECT_EQ(test::code_of([] { measured_product({1, 0.5}, true, 0, 1); }), Code::unsupported);
 }
 
+// Measures two products of float32 on a device that is disturbed for so many seconds. Returns the first one's time.
+double seconds_of_first_product(double disturbed) {
+  test::DescribedDevice device(profile::known_machine("h200"));
+  device.disturbed_until = disturbed;
+  Graph graph;
+  for (const std::int64_t side : {2048, 4096}) {
+    graph::Node node{.op = "MatMul", .name = "product"};
+    for (auto *ids : {&node.inputs, &node.inputs, &node.outputs})
+      ids->push_back(graph.add_value({.name = "matrix", .type = {DType::f32, {side, side}}}));
+    graph.add_node(node);
+  }
+  run::Kernels kernels(device);
+  const backend::Optimizer optimizer;
+  Profile profile = profile::known_machine("h200");  // the rates are known already
+  measure(device, kernels,
+          {.graphs = {&graph}, .optimizer = optimizer, .memory = 8ull << 30, .now = [&] { return device.now(); }},
+          profile, nullptr);
+  return profile.kernels.at(ops::signature(graph, graph.nodes().front()));
+}
+
+TEST(Measure, MeasuresAKernelAgainThatTookImplausiblyLong) {
+  const double undisturbed = seconds_of_first_product(0);
+  EXPECT_NEAR(seconds_of_first_product(0.05), undisturbed, 0.01 * undisturbed);
+}
+
 // Measures a square product of the given side. The graph has `values` matrices of this size, of which the product uses
 // three. Returns in how many places the product's output lay.
 std::size_t places_of_product(std::int64_t side, int values, std::uint64_t cache_bytes, std::uint64_t memory) {
