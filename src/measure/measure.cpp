@@ -33,7 +33,8 @@ constexpr double kWorthAnother = 0.98;
 constexpr double kDoubtful = 1.5, kMatters = 0.01;
 
 // Measures everything that a profile lacks, for one request. Work is collected first, so that progress can be reported;
-// each distinct kernel signature is timed once. Optimizer, rates and disk are measured only if the profile lacks them.
+// each distinct kernel signature is timed once, and once more if its time is doubtful. Optimizer, rates and disk are
+// measured only if the profile lacks them.
 class Measurement {
  public:
   Measurement(backend::Device &device, run::Kernels &kernels, const Request &request, profile::Profile &profile,
@@ -160,24 +161,21 @@ class Measurement {
   // runs of a kernel, because its runs follow each other. The second measurement comes later, and the lesser time
   // counts. Returns true if it measured any kernel.
   bool measure_doubtful_again() {
-    const auto seconds_of = [&](const Graph &graph, const Node &node) {
-      const std::string signature = ops::signature(graph, node);
-      const auto found = profile_.kernels.find(signature);
-      const double each = found == profile_.kernels.end() ? 0 : found->second;
-      return std::pair(each, static_cast<double>(uses_.at(signature)));
-    };
     double all = 0;
-    for (const auto &[graph, node] : nodes_) {
-      const auto [each, uses] = seconds_of(*graph, *node);
-      all += each * uses;
-    }
+    for (const auto &[graph, node] : nodes_) all += seconds_above(0, *graph, *node);
     bool any = false;
-    for (const auto &[graph, node] : nodes_) {
-      const auto [each, uses] = seconds_of(*graph, *node);
-      const double excess = each - kDoubtful * least_seconds(*graph, *node);
-      if (excess * uses > kMatters * all) any = measure_node(*graph, *node) || any;
-    }
+    for (const auto &[graph, node] : nodes_)
+      if (seconds_above(kDoubtful * least_seconds(*graph, *node), *graph, *node) > kMatters * all)
+        any = measure_node(*graph, *node) || any;
     return any;
+  }
+
+  // Returns by how many seconds all uses of the node's kernel together take longer than `each` per use; 0: it was not
+  // measured.
+  double seconds_above(double each, const Graph &graph, const Node &node) const {
+    const std::string signature = ops::signature(graph, node);
+    const auto found = profile_.kernels.find(signature);
+    return found == profile_.kernels.end() ? 0 : static_cast<double>(uses_.at(signature)) * (found->second - each);
   }
 
   static DType operand_dtype(const Graph &graph, const Node &node) {

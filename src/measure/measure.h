@@ -1,4 +1,4 @@
-// Measures this machine: each distinct kernel once, the optimizer, copies, and the disk, alone and beside compute.
+// Measures this machine: each distinct kernel, the optimizer, copies, and the disk, alone and beside compute.
 // Kernels run one by one on memory of their own, so a budget is enough if the largest kernel fits into it.
 #pragma once
 
