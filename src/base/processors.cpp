@@ -109,6 +109,12 @@ void Processors::give_one_to(pthread_t thread, int index) const noexcept {
   if (!ids_.empty()) bind(thread, std::span(ids_).subspan(static_cast<std::size_t>(index), 1));
 }
 
+int Processors::here() const noexcept {
+  const int id = sched_getcpu();
+  const auto found = std::ranges::lower_bound(ids_, id);
+  return found != ids_.end() && *found == id ? static_cast<int>(found - ids_.begin()) : -1;
+}
+
 std::uint64_t cache_bytes(const std::string &root) {
   std::map<std::string, std::uint64_t> caches;
   for (const int id : scheduled_processors()) {

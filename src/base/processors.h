@@ -21,9 +21,11 @@ class Processors {
   int count() const { return std::max(1, static_cast<int>(ids_.size())); }  // at least 1
   // Lets a new thread use the processors, which it has not inherited from a thread that OpenMP has bound.
   void give_to(pthread_t thread) const noexcept;
-  // Lets a new thread use only the processor number `index` of these. Does nothing if the system does not say which
+  // Lets a thread use only the processor number `index` of these. Does nothing if the system does not say which
   // processors there are.
   void give_one_to(pthread_t thread, int index) const noexcept;
+  // Returns the index of the processor that the calling thread runs on; -1: it is none of these.
+  int here() const noexcept;
 
  private:
   std::vector<int> ids_;     // empty: the system does not say

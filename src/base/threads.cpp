@@ -25,6 +25,9 @@ namespace protrain {
 namespace {
 constexpr std::size_t kStackBytes = 8 << 20;
 constexpr auto kSpin = std::chrono::microseconds(30);  // a few times the cost of waking a thread
+// Team::enter() may exchange the processors of two members if it was this short this many times in a row.
+constexpr auto kShort = std::chrono::milliseconds(1);
+constexpr int kTimesInARow = 8;
 
 struct Abandonment {};  // unwinds a member's work after another member's work threw
 
@@ -93,6 +96,7 @@ struct Team::State {
     pthread_t thread;
     State *state;
     int index;
+    int processor;  // its index, if the member has one of its own
     std::exception_ptr error;
   };
 
@@ -102,7 +106,9 @@ struct Team::State {
   // spinning thread would take the processor of a working thread.
   void await(WaitCounter &counter, std::uint32_t old) { spins ? counter.await(old) : counter.sleep(old); }
   void start(const std::string &name);
+  bool have_own_processors() const { return size == processors.count(); }
   void give_processors(const Seat &seat) const noexcept;
+  void follow_caller(std::chrono::steady_clock::duration entered) noexcept;
   void stop() noexcept;
   void first_member();
   void other_member(Seat &seat);
@@ -115,6 +121,7 @@ struct Team::State {
   Team *const team;
   std::vector<Seat> seats;
   int started = 0;
+  int apart = 0;  // short calls of enter() in a row whose caller used the processor of a member other than the first
   std::atomic<bool> stopping = false;
 
   // For enter(): the caller advances `asked`, and member 0 advances `answered` when it is done.
@@ -150,7 +157,7 @@ void Team::State::start(const std::string &name) {
   for (; started < size; ++started) {
     Seat &seat = seats[static_cast<std::size_t>(started)];
     seat.state = this;
-    seat.index = started;
+    seat.index = seat.processor = started;
     auto begin = [](void *at) -> void * {
       Seat &own = *static_cast<Seat *>(at);
       own.index == 0 ? own.state->first_member() : own.state->other_member(own);
@@ -175,10 +182,29 @@ void Team::State::start(const std::string &name) {
 // A team that has a member for each processor gives each its own. Otherwise the system may wake two members on one
 // processor while another one is idle, and leave them there for the time of many short kernels.
 void Team::State::give_processors(const Seat &seat) const noexcept {
-  if (size == processors.count())
-    processors.give_one_to(seat.thread, seat.index);
+  if (have_own_processors())
+    processors.give_one_to(seat.thread, seat.processor);
   else
     processors.give_to(seat.thread);
+}
+
+// Gives the first member the caller's processor, where the caller has stayed for some calls. The caller sleeps while
+// the first member issues work, so the two can share a processor. On the processor of another member, the caller stops
+// this member's spinning, and short calls take two to five times as long. Members stay where they are if calls are
+// long: a member's data may lie in the memory that is next to its processor. `entered` is the time of the last call.
+void Team::State::follow_caller(std::chrono::steady_clock::duration entered) noexcept {
+  if (!have_own_processors() || entered > kShort) {
+    apart = 0;
+    return;
+  }
+  const int here = processors.here();
+  const auto there = std::ranges::find(seats, here, &Seat::processor);
+  apart = there == seats.end() || there == seats.begin() ? 0 : apart + 1;
+  if (apart < kTimesInARow) return;
+  apart = 0;
+  std::swap(seats.front().processor, there->processor);
+  give_processors(seats.front());
+  give_processors(*there);
 }
 
 void Team::State::stop() noexcept {
@@ -264,8 +290,10 @@ void Team::enter(void (*issue)(void *), void *argument) {
   s.issue = issue;
   s.issue_argument = argument;
   const std::uint32_t before = s.answered.now();
+  const auto start = std::chrono::steady_clock::now();
   s.asked.advance();
   s.answered.sleep(before);
+  s.follow_caller(std::chrono::steady_clock::now() - start);
   if (s.issue_error) std::rethrow_exception(std::exchange(s.issue_error, nullptr));
 }
 

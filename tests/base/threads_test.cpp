@@ -275,6 +275,30 @@ TEST(Team, OfAsManyMembersAsProcessorsGivesEachItsOwn) {
   EXPECT_EQ(together.size(), static_cast<std::size_t>(count));
 }
 
+// A caller that shares its processor with another member would keep this member from spinning.
+TEST(Team, GivesItsFirstMemberTheProcessorWhereACallerStays) {
+  const int count = Processors().count();
+  Team team(count, "test");
+  for (const int caller : test::usable_processors()) {
+    std::thread([&] {
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(caller, &one);
+      sched_setaffinity(0, sizeof(one), &one);
+      int first = -1;
+      for (int calls = 0; calls < 10'000 && first != caller; ++calls) team.enter([&] { first = sched_getcpu(); });
+      EXPECT_EQ(first, caller);
+    }).join();
+    std::vector<std::set<int>> own(static_cast<std::size_t>(count));
+    team.enter([&] {
+      team.run([&](Member &member) { own[static_cast<std::size_t>(member.index)] = test::usable_processors(); });
+    });
+    const std::set<std::set<int>> different(own.begin(), own.end());
+    EXPECT_EQ(different.size(), own.size()) << "each member still has a processor of its own";
+    EXPECT_EQ(own[0], std::set{caller});
+  }
+}
+
 TEST(Team, OfAnotherSizeLetsEachMemberUseAllProcessors) {
   const int count = Processors().count();
   for (const int size : {count - 1, count + 1}) {
