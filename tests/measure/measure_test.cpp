@@ -44,6 +44,23 @@ class MeasuredKernels {
   Profile profile;
 };
 
+// Measures the kernels of a graph on a described device whose rates are known already. `choose` lets measure() choose
+// among the algorithms of a kernel.
+Profile measured_on(test::DescribedDevice &device, const Graph &graph, std::uint64_t memory = 8ull << 30,
+                    bool choose = false) {
+  run::Kernels kernels(device);
+  const backend::Optimizer optimizer;
+  Profile profile = profile::known_machine("h200");
+  measure(device, kernels,
+          {.graphs = {&graph},
+           .optimizer = optimizer,
+           .memory = memory,
+           .variants = choose,
+           .now = [&] { return device.now(); }},
+          profile, nullptr);
+  return profile;
+}
+
 // Measures one product on a described device. `variants` are the times of the product's algorithms. `choose` lets
 // measure() choose one of the algorithms. Algorithm number `refused` fails, and number `large` needs more scratch than
 // there is memory; -1: none.
@@ -57,17 +74,7 @@ Profile measured_product(const std::vector<double> &variants, bool choose, int r
   for (auto *ids : {&node.inputs, &node.inputs, &node.outputs})
     ids->push_back(graph.add_value({.name = "matrix", .type = {DType::bf16, {4096, 4096}}}));
   graph.add_node(node);
-  run::Kernels kernels(device);
-  const backend::Optimizer optimizer;
-  Profile profile = profile::known_machine("h200");  // the rates are known already
-  measure(device, kernels,
-          {.graphs = {&graph},
-           .optimizer = optimizer,
-           .memory = 8ull << 30,
-           .variants = choose,
-           .now = [&] { return device.now(); }},
-          profile, nullptr);
-  return profile;
+  return measured_on(device, graph, 8ull << 30, choose);
 }
 
 TEST(Measure, ChoosesTheQuickestAlgorithmAndTheDevicesOwnWhereNoneIsClearlyQuicker) {
@@ -99,13 +106,7 @@ double seconds_of_first_product(double disturbed) {
       ids->push_back(graph.add_value({.name = "matrix", .type = {DType::f32, {side, side}}}));
     graph.add_node(node);
   }
-  run::Kernels kernels(device);
-  const backend::Optimizer optimizer;
-  Profile profile = profile::known_machine("h200");  // the rates are known already
-  measure(device, kernels,
-          {.graphs = {&graph}, .optimizer = optimizer, .memory = 8ull << 30, .now = [&] { return device.now(); }},
-          profile, nullptr);
-  return profile.kernels.at(ops::signature(graph, graph.nodes().front()));
+  return measured_on(device, graph).kernels.at(ops::signature(graph, graph.nodes().front()));
 }
 
 TEST(Measure, MeasuresAKernelAgainThatTookImplausiblyLong) {
@@ -123,12 +124,7 @@ std::size_t places_of_product(std::int64_t side, int values, std::uint64_t cache
   for (int i = 0; i < values; ++i)
     ids.push_back(graph.add_value({.name = "matrix", .type = {DType::f32, {side, side}}}));
   graph.add_node({.op = "MatMul", .name = "product", .inputs = {ids[0], ids[1]}, .outputs = {ids[2]}});
-  run::Kernels kernels(device);
-  const backend::Optimizer optimizer;
-  Profile profile = profile::known_machine("h200");
-  measure(device, kernels,
-          {.graphs = {&graph}, .optimizer = optimizer, .memory = memory, .now = [&] { return device.now(); }}, profile,
-          nullptr);
+  measured_on(device, graph, memory);
   return device.written().size();
 }
 
