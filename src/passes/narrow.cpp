@@ -181,46 +181,82 @@ class Narrowing {
   std::map<std::pair<ValueId, DType>, ValueId> converted_;
 };
 
-// True for nodes at which tail() ends its walk back from the loss: products, nodes that read a parameter, and nodes of
-// a block.
-bool ends_tail(const Graph &graph, const Node &node) {
-  return node.block >= 0 || node.op == "MatMul" || node.op == "FusedAttention" ||
-         any(node.inputs, [&](ValueId in) { return graph.value(in).origin == Origin::parameter; });
-}
+// Marks values that stay float32 although they are computed from parameters.
+class Exceptions {
+ public:
+  // `narrowed` is a copy of the graph that was made narrow without exceptions. Values that are not narrow in this copy
+  // need no mark.
+  Exceptions(const Graph &graph, const Graph &narrowed, DType narrow)
+      : graph_(graph), narrowed_(narrowed), narrow_(narrow), wide_(graph.value_count(), false) {}
 
-// Marks the values that must be kept in float32 for the sake of the loss: the loss, and the values between the last
-// product and the loss. `narrowed` is a copy of the graph that was made narrow without regard to the loss. Values that
-// are not narrow in this copy need no mark.
-Marks tail(const Graph &graph, const Graph &narrowed, DType narrow, ValueId loss) {
-  Marks wide(graph.value_count(), false);
-  std::vector<ValueId> pending = {loss};
-  while (!pending.empty()) {
-    const ValueId id = pending.back();
-    pending.pop_back();
-    const graph::Value &value = graph.value(id);
-    if (wide[index(id)] || value.producer == graph::NodeId::none) continue;
-    const Node &node = graph.node(value.producer);
-    const bool would_be_narrow = narrowed.value(id).type.dtype == narrow;
-    if (!would_be_narrow || (id != loss && ends_tail(graph, node))) continue;
-    wide[index(id)] = true;
-    for (ValueId in : node.inputs)
-      if (in != ValueId::none) pending.push_back(in);
-  }
-  return wide;
-}
+  Marks find(ValueId loss) {
+    const auto ends_tail = [this](const Node &node) {
+      return node.block >= 0 || multiplies(node) || reads(node, Origin::parameter);
+    };
+    mark_back_from({loss}, ends_tail);
 
-// Marks squares that are summed, and their sums and means. In float16 the square of 256 is infinite already, although
-// the length of a vector, to which such a sum belongs, would be finite.
-void mark_sums_of_squares(const Graph &graph, Marks &wide) {
-  for (const Node &node : graph.nodes()) {
-    if (node.op != "ReduceSum" && node.op != "ReduceMean") continue;
-    const graph::NodeId made_by = graph.value(node.inputs[0]).producer;
-    if (made_by == graph::NodeId::none) continue;
-    const Node &square = graph.node(made_by);
-    if (square.op != "Mul" || square.inputs[0] != square.inputs[1]) continue;
-    for (const ValueId id : {square.outputs[0], node.outputs[0]}) wide[index(id)] = true;
+    // A product with a constant is a grid of coordinates, as in AffineGrid.
+    const auto ends_places = [this](const Node &node) {
+      return (multiplies(node) && !reads(node, Origin::constant)) || reads(node, Origin::parameter);
+    };
+    std::vector<ValueId> places;
+    for (const Node &node : graph_.nodes())
+      if (becomes_integer(node)) places.push_back(node.inputs[0]);
+    mark_back_from(std::move(places), ends_places);
+
+    for (const Node &node : graph_.nodes()) {
+      if (node.op == "CumSum") wide_[index(node.outputs[0])] = true;
+      if (narrow_ == DType::f16 && sums_squares(node))
+        wide_[index(node.inputs[0])] = wide_[index(node.outputs[0])] = true;
+    }
+    return std::move(wide_);
   }
-}
+
+ private:
+  // Marks the values and, node by node, those that they are computed from, up to nodes at which the way back ends.
+  void mark_back_from(std::vector<ValueId> pending, auto &&ends) {
+    Marks seen(graph_.value_count(), false);
+    while (!pending.empty()) {
+      const ValueId id = pending.back();
+      pending.pop_back();
+      const Node *node = maker_of(id);
+      if (node == nullptr || seen[index(id)] || narrowed_.value(id).type.dtype != narrow_) continue;
+      seen[index(id)] = wide_[index(id)] = true;
+      for (ValueId in : node->inputs)
+        if (const Node *before = maker_of(in); before != nullptr && !ends(*before)) pending.push_back(in);
+    }
+  }
+
+  // Returns the node that computes the value, or nullptr.
+  const Node *maker_of(ValueId id) const {
+    if (id == ValueId::none || graph_.value(id).producer == graph::NodeId::none) return nullptr;
+    return &graph_.node(graph_.value(id).producer);
+  }
+
+  static bool multiplies(const Node &node) { return node.op == "MatMul" || node.op == "FusedAttention"; }
+
+  bool reads(const Node &node, Origin origin) const {
+    return any(node.inputs, [&](ValueId in) { return graph_.value(in).origin == origin; });
+  }
+
+  // True for a Cast to integers. Its operand is often a position, as in GridSample. Between 128 and 256, bfloat16 holds
+  // whole numbers alone, and from 256 on not all of them.
+  bool becomes_integer(const Node &node) const {
+    return node.op == "Cast" && is_integer(graph_.value(node.outputs[0]).type.dtype);
+  }
+
+  // True for sums and means of squares. In float16 the square of 256 is infinite already, although the length of a
+  // vector, to which such a sum belongs, would be finite.
+  bool sums_squares(const Node &node) const {
+    if (node.op != "ReduceSum" && node.op != "ReduceMean") return false;
+    const Node *square = maker_of(node.inputs[0]);
+    return square != nullptr && square->op == "Mul" && square->inputs[0] == square->inputs[1];
+  }
+
+  const Graph &graph_, &narrowed_;
+  const DType narrow_;
+  Marks wide_;
+};
 
 // Returns the name of the attribute that gives the type of the node's result, if this type is float64; else nullptr.
 const char *makes_doubles(const Node &node) {
@@ -250,8 +286,7 @@ bool doubles_to_floats(Graph &graph) {
 void to_narrow(Graph &graph, ValueId loss, DType narrow) {
   Graph narrowed = graph;
   Narrowing(narrowed, narrow, {}).run();
-  Marks wide = tail(graph, narrowed, narrow, loss);
-  if (narrow == DType::f16) mark_sums_of_squares(graph, wide);
+  const Marks wide = Exceptions(graph, narrowed, narrow).find(loss);
   Narrowing(graph, narrow, wide).run();
   graph::verify(graph);
 }

@@ -167,6 +167,29 @@ TEST_P(Narrow, SumsSquaresInFloat32IfFloat16WouldOverflow) {
   }
 }
 
+// Places in an image of 300 columns: in bfloat16 they would be even numbers.
+TEST_P(Narrow, ComputesWhatBecomesAnIndexInFloat32) {
+  Float32 g(GetParam());
+  const ValueId angles = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 2})});
+  const ValueId grid = g.add("MatMul", {angles, g.constant(Array::filled({kWide, {2, 5}}, 0.1))});
+  const ValueId place = g.add("Add", {g.add("Mul", {grid, g.scalar(150)}), g.scalar(149.5)});
+  const ValueId first = g.add("Floor", {place}), at = g.add("Cast", {first}, {{"to", std::string("int64")}});
+  const ValueId table = g.weight("table", {300, 4}), rows = g.add("Gather", {table, at}, {{"axis", std::int64_t{0}}});
+  const ValueId share = g.reshape(g.add("Sub", {place, first}), {2, 5, 1}), read = g.add("Mul", {rows, share});
+  g.narrow(g.mean(g.add("MatMul", {read, g.weight("v", {4, 4})})));
+  for (const ValueId id : {grid, place, first, share}) EXPECT_EQ(g.dtype(id), kWide);
+  for (const ValueId id : {angles, table, rows, read}) EXPECT_EQ(g.dtype(id), GetParam());
+}
+
+TEST_P(Narrow, KeepsRunningSumsInFloat32) {
+  Float32 g(GetParam());
+  const ValueId x = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 4})});
+  const ValueId sums = g.add("CumSum", {x}, {{"axis", std::int64_t{1}}});
+  g.narrow(g.mean(g.add("MatMul", {sums, g.weight("v", {4, 4})})));
+  EXPECT_EQ(g.dtype(x), GetParam());
+  EXPECT_EQ(g.dtype(sums), kWide);
+}
+
 TEST_P(Narrow, AsksTheOperatorsWhatTheySumInFloat32) {
   Float32 g(GetParam());
   const ValueId h = g.add("MatMul", {g.data("x", {4, 6}), g.weight("w", {6, 6})});
