@@ -204,11 +204,8 @@ class Exceptions {
       if (becomes_integer(node)) places.push_back(node.inputs[0]);
     mark_back_from(std::move(places), ends_places);
 
-    for (const Node &node : graph_.nodes()) {
-      if (node.op == "CumSum") wide_[index(node.outputs[0])] = true;
-      if (narrow_ == DType::f16 && sums_squares(node))
-        wide_[index(node.inputs[0])] = wide_[index(node.outputs[0])] = true;
-    }
+    for (const Node &node : graph_.nodes())
+      if (node.op == "CumSum" || (narrow_ == DType::f16 && is_power(node))) wide_[index(node.outputs[0])] = true;
     return std::move(wide_);
   }
 
@@ -245,12 +242,10 @@ class Exceptions {
     return node.op == "Cast" && is_integer(graph_.value(node.outputs[0]).type.dtype);
   }
 
-  // True for sums and means of squares. In float16 the square of 256 is infinite already, although the length of a
-  // vector, to which such a sum belongs, would be finite.
-  bool sums_squares(const Node &node) const {
-    if (node.op != "ReduceSum" && node.op != "ReduceMean") return false;
-    const Node *square = maker_of(node.inputs[0]);
-    return square != nullptr && square->op == "Mul" && square->inputs[0] == square->inputs[1];
+  // True for squares and other powers. In float16 the square of 256 is infinite already, although the length of a
+  // vector, to which a sum of squares belongs, would be finite. A sum of float32 values is float32 too.
+  static bool is_power(const Node &node) {
+    return node.op == "Pow" || (node.op == "Mul" && node.inputs[0] == node.inputs[1]);
   }
 
   const Graph &graph_, &narrowed_;

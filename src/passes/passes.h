@@ -206,8 +206,8 @@ bool doubles_to_floats(graph::Graph &graph);
 // Turns a prepared float32 graph into bfloat16 or float16. Parameters and values computed from them are rounded. Some
 // values stay float32: sums inside operators (losses, statistics of rows), the loss, the values between the last
 // product and the loss, running sums, values that become integers (such as places in an image), frozen parameters that
-// an operator reads in float32, and values computed from inputs and constants alone. In float16, squares that are
-// summed stay float32 too, and so do their sums. If an operator needs a value computed from inputs and constants in the
+// an operator reads in float32, and values computed from inputs and constants alone. In float16, squares and other
+// powers stay float32 too, and so do their sums. If an operator needs a value computed from inputs and constants in the
 // narrow type, the value is clipped to the type's finite numbers and rounded.
 void to_narrow(graph::Graph &graph, graph::ValueId loss, DType narrow);
 // Finds the repeated layers, which are called blocks. Sets Node::block of every node, and returns the number of blocks.

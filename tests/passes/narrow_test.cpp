@@ -155,16 +155,18 @@ TEST_P(Narrow, KeepsTheLossAndTheWayToItAfterTheLastProductInFloat32) {
 }
 
 TEST_P(Narrow, SumsSquaresInFloat32IfFloat16WouldOverflow) {
-  for (const char *op : {"ReduceSum", "ReduceMean"}) {
-    Float32 g(GetParam());
-    const ValueId x = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 4})}), square = g.add("Mul", {x, x});
-    const ValueId sum = g.add(op, {square}, {{"axes", std::vector<std::int64_t>{1}}}), length = g.add("Sqrt", {sum});
-    const ValueId unit = g.add("Div", {x, length});
-    g.narrow(g.mean(g.add("MatMul", {unit, g.weight("v", {4, 4})})));
-    const DType of_squares = GetParam() == DType::f16 ? kWide : GetParam();
-    for (const ValueId id : {square, sum, length}) EXPECT_EQ(g.dtype(id), of_squares) << op;
-    for (const ValueId id : {x, unit}) EXPECT_EQ(g.dtype(id), GetParam()) << op;
-  }
+  for (const char *op : {"ReduceSum", "ReduceMean"})
+    for (const bool by_power : {false, true}) {
+      Float32 g(GetParam());
+      const ValueId x = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 4})});
+      const ValueId square = by_power ? g.add("Pow", {x, g.scalar(2)}) : g.add("Mul", {x, x});
+      const ValueId sum = g.add(op, {square}, {{"axes", std::vector<std::int64_t>{1}}}), length = g.add("Sqrt", {sum});
+      const ValueId unit = g.add("Div", {x, length});
+      g.narrow(g.mean(g.add("MatMul", {unit, g.weight("v", {4, 4})})));
+      const DType of_squares = GetParam() == DType::f16 ? kWide : GetParam();
+      for (const ValueId id : {square, sum, length}) EXPECT_EQ(g.dtype(id), of_squares) << op;
+      for (const ValueId id : {x, unit}) EXPECT_EQ(g.dtype(id), GetParam()) << op;
+    }
 }
 
 // Places in an image of 300 columns: in bfloat16 they would be even numbers.
