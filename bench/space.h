@@ -50,7 +50,7 @@ class Space {
   plan::PlanCost lay_out(const plan::Plan &plan) const {
     const draft::ProgramSet programs = lowering_.lower_training(plan);
     const draft::ProgramSet::Variant &first = programs.variants[0];
-    return {programs.bytes, draft::predict(first, durations_).seconds(draft_.accumulation),
+    return {programs.bytes, draft::simulate_step(first, durations_).seconds(draft_.accumulation),
             first.step.instructions.size()};
   }
   plan::SearchResult search() const {

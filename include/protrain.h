@@ -62,10 +62,11 @@
  *   `const char *` is lent until the next call on the same object. Destroy functions accept NULL.
  *
  * Threads
- *   One thread at a time uses an object. Objects may move between threads, and different sessions share nothing. Any
- *   thread or signal handler may call protrain_session_cancel. A second thread inside a session gets
- *   PROTRAIN_ERROR_BUSY, and a forked process that uses its parent's session gets PROTRAIN_ERROR_FORKED; the session is
- *   unharmed. Both hold for every function that takes a session and returns an error, and are not repeated below.
+ *   One thread at a time uses an object. Objects may move between threads, and different sessions may be used at the
+ *   same time. (Sessions that adapt one frozen base share its memory, which nothing writes.) Any thread or signal
+ *   handler may call protrain_session_cancel. A second thread inside a session gets PROTRAIN_ERROR_BUSY, and a forked
+ *   process that uses its parent's session gets PROTRAIN_ERROR_FORKED; the session is unharmed. Both hold for every
+ *   function that takes a session and returns an error, and are not repeated below.
  *   A thread that calls the library needs 256 KiB of stack. Its floating-point environment does not matter: a call
  *   computes in the usual one, which rounds to nearest, keeps small numbers and does not trap, and leaves it as it was.
  *   pthread_cancel takes effect at the first cancellation point after the call.
@@ -605,8 +606,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_set_input(protrain_session *se
  *   - The step was taken in part: with on_nonfinite = stop, a gradient that is not finite is noticed after some
  *     parameters were updated. With rollback nothing has been updated.
  *   - CANCELLED came too late to stop the call, which then stands.
- *   - A disk failed amid updates: the session is lost, and protrain_error_usable is 0.
- * Since: 0.1 */
+ *   - A disk failed amid updates, or in writing a sum of gradients: the session is lost, and protrain_error_usable is
+ * 0. Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_step(protrain_session *session, float *loss);
 
 /* Computes the loss on the present inputs and changes nothing. Dropout drops nothing, and BatchNormalization uses its
@@ -927,8 +928,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_report(protrain_session *sessi
  *                               gradient that may be zero up to rounding, both are shares of a larger number, so that
  *                               rounding of the model's largest gradient passes
  * Errors: ARG if samples is 0; STATE within a step, or if an input was never set; UNSUPPORTED with several ranks, for
- *   quantised weights, and for operators without arithmetic in float64, such as Dropout; CANCELLED.
- * Since: 0.1 */
+ *   quantised weights, and for operators without arithmetic in float64, such as Dropout; CANCELLED; IO, NOSPC or
+ * CORRUPT if offload_dir failed. If weights could not be written there, the session is lost. Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_check_gradients(protrain_session *session, size_t samples,
                                                                   const char **json);
 

@@ -228,7 +228,7 @@ protrain_error *lend(protrain_session *session, const char **out, const char *na
 
 // Stores in `json` the text that ask(options) returns about the model. The options keep the text until their next call.
 template <typename Ask>
-protrain_error *answer(protrain_options *options, const char *model_path, const char **json, Ask &&ask) noexcept {
+protrain_error *lend_about(protrain_options *options, const char *model_path, const char **json, Ask &&ask) noexcept {
   return guard([&] {
     need({{options, "options"}, {model_path, "model_path"}, {json, "json"}});
     *json = (options->lent = ask(options->options)).c_str();
@@ -338,7 +338,7 @@ protrain_error *protrain_options_help(protrain_options *options, const char **js
 }
 
 protrain_error *protrain_model_check(protrain_options *options, const char *model_path, const char **json) {
-  return answer(options, model_path, json, [&](const auto &all) { return check_model(all, model_path); });
+  return lend_about(options, model_path, json, [&](const auto &all) { return check_model(all, model_path); });
 }
 
 protrain_error *protrain_model_merge(const protrain_options *options, const char *model_path,
@@ -358,13 +358,13 @@ protrain_error *protrain_options_set_log(protrain_options *options, protrain_log
 }
 
 protrain_error *protrain_model_plan(protrain_options *options, const char *model_path, const char **json) {
-  return answer(options, model_path, json,
-                [&](const auto &all) { return plan_model(all, model_path, progress_of(*options)); });
+  return lend_about(options, model_path, json,
+                    [&](const auto &all) { return plan_model(all, model_path, progress_of(*options)); });
 }
 
 protrain_error *protrain_model_profile(protrain_options *options, const char *model_path, const char **json) {
-  return answer(options, model_path, json,
-                [&](const auto &all) { return profile_model(all, model_path, progress_of(*options)); });
+  return lend_about(options, model_path, json,
+                    [&](const auto &all) { return profile_model(all, model_path, progress_of(*options)); });
 }
 
 protrain_error *protrain_session_create(const protrain_options *options, const char *model_path,

@@ -39,8 +39,8 @@ struct Draft {
   profile::Profile profile;
   Budget budget;
   Decision decision;
-  ProgramSet programs;                  // for the chosen plan
-  std::vector<Prediction> predictions;  // per variant
+  ProgramSet programs;                      // for the chosen plan
+  std::vector<StepSimulation> simulations;  // per variant
 
   const ShapeVariant &first() const { return *variants.front(); }
   bool predicts() const { return first().outputs.node_count() > 0; }  // true if the option keep_outputs is set

@@ -62,7 +62,7 @@ class Explanation {
       : draft_(draft),
         plan_(draft.decision.plan),
         program_(draft.programs.variants[0].step),
-        predicted_(draft.predictions[0]),
+        predicted_(draft.simulations[0]),
         summary_(program::summarize(program_, program::spans_of(predicted_.step),
                                     program::queues_of(draft.profile).beside, predicted_.step.step_ns)) {}
 
@@ -279,7 +279,7 @@ class Explanation {
   const Draft &draft_;
   const plan::Plan &plan_;
   const program::Program &program_;
-  const Prediction &predicted_;
+  const StepSimulation &predicted_;
   const program::Summary summary_;
   std::vector<std::string> sentences_;
 };

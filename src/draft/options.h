@@ -42,7 +42,6 @@ class Options {
   std::string get(const std::string &key) const;
   bool is_set(const std::string &key) const;
 
-  std::string text(const std::string &key) const { return get(key); }
   std::int64_t integer(const std::string &key) const;
   double real(const std::string &key) const;
   std::uint64_t bytes(const std::string &key) const;  // 0 if not set

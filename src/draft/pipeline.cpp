@@ -195,7 +195,7 @@ class Pipeline {
     draft_.programs.each(program::verify);
     for (std::size_t v = 0; v < draft_.variants.size(); ++v) {
       const plan::Durations durations(draft_.profile, draft_.variants[v]->training.graph, inputs.optimizer);
-      draft_.predictions.push_back(predict(draft_.programs.variants[v], durations));
+      draft_.simulations.push_back(simulate_step(draft_.programs.variants[v], durations));
     }
   }
 

@@ -104,7 +104,7 @@ Json figures_json(const std::string &model, const Draft &draft) {
   const plan::Choice *choice = nullptr;
   if (draft.decision.smallest) choice = &draft.decision.smallest->point.choice;
   if (found.best) choice = &found.best->choice;
-  const double seconds = draft.predictions[0].seconds(draft.accumulation);
+  const double seconds = draft.simulations[0].seconds(draft.accumulation);
   Json json = {{"model", model},
                {"hardware", draft.profile.name},
                {"precision", precision_name(draft.settings.precision)},
@@ -151,7 +151,7 @@ std::string plan_model(const Options &options, const std::string &path, const Lo
   const plan::SearchResult &found = draft.decision.found;
   const graph::Graph &graph = draft.first().training.graph;
   const program::Program &step = draft.programs.variants[0].step;
-  const program::Simulation &predicted = draft.predictions[0].step;
+  const program::Simulation &predicted = draft.simulations[0].step;
   Json json = figures_json(path, draft);
   json["predicted"] = costs_json(step, predicted, program::queues_of(draft.profile).beside);
   if (found.next) json["next"] = point_json(*found.next, graph);

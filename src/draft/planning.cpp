@@ -149,7 +149,7 @@ class RanksSearch {
   plan::PlanCost cost(const plan::Plan &plan, const plan::Bytes &more) const {
     const ProgramSet programs = inputs_.lowering.lower_training(plan);
     plan::PlanCost cost{.bytes = programs.bytes,
-                        .seconds = predict(programs.variants[0], durations_).seconds(inputs_.accumulation),
+                        .seconds = simulate_step(programs.variants[0], durations_).seconds(inputs_.accumulation),
                         .instructions = programs.variants[0].step.instructions.size()};
     for (const Tier t : kTiers) cost.bytes[t] += more[t];
     return cost;
@@ -166,12 +166,12 @@ class RanksSearch {
 
 }  // namespace
 
-double Prediction::seconds(std::uint64_t accumulation) const {
+double StepSimulation::seconds(std::uint64_t accumulation) const {
   const auto others = static_cast<double>(accumulation - 1);
   return (static_cast<double>(step.step_ns) + others * static_cast<double>(accumulate.step_ns)) * 1e-9;
 }
 
-Prediction predict(const ProgramSet::Variant &programs, const plan::Durations &durations) {
+StepSimulation simulate_step(const ProgramSet::Variant &programs, const plan::Durations &durations) {
   const program::Queues queues = program::queues_of(durations.profile());
   return {.step = simulate(programs.step, price(programs.step, durations), queues),
           .accumulate = simulate(programs.accumulate, price(programs.accumulate, durations), queues)};

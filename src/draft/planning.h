@@ -46,10 +46,10 @@ struct PlanningInputs {
 Decision choose_plan(const PlanningInputs &inputs);
 
 // The simulated Programs of a step.
-struct Prediction {
+struct StepSimulation {
   program::Simulation step, accumulate;
   double seconds(std::uint64_t accumulation) const;  // of all micro-batches of a step together
 };
-Prediction predict(const ProgramSet::Variant &programs, const plan::Durations &durations);
+StepSimulation simulate_step(const ProgramSet::Variant &programs, const plan::Durations &durations);
 
 }  // namespace protrain::draft

@@ -21,7 +21,7 @@ constexpr Choices<DType> kPrecisions = {{"fp32", DType::f32}, {"bf16", DType::bf
 // Returns what the option's text stands for. `choices` has every text that the option can have.
 template <typename Value>
 Value choice_of(const Options &options, const char *key, const Choices<Value> &choices) {
-  const std::string text = options.text(key);
+  const std::string text = options.get(key);
   for (const auto &[name, value] : choices)
     if (text == name) return value;
   fail(Code::internal, key, "{} is '{}', which stands for nothing", key, printable(text));
@@ -62,8 +62,8 @@ constexpr LossOption kLossOptions[] = {{"loss_axis", "cross_entropy|ctc"},
 // Throws Code::arg if an option is set that the chosen loss does not read.
 void require_fitting_keys(const Options &options) {
   for (const auto &[key, losses] : kLossOptions)
-    require(!options.is_set(key) || any_glob(losses, options.text("loss")), Code::arg, key,
-            "{} is for {}, the loss is {}", key, losses, options.text("loss"));
+    require(!options.is_set(key) || any_glob(losses, options.get("loss")), Code::arg, key,
+            "{} is for {}, the loss is {}", key, losses, options.get("loss"));
 }
 
 std::vector<std::string> words_of(const Options &options, const char *key) {
@@ -95,7 +95,7 @@ void require_fitting_options(const Options &options, passes::Loss::Kind kind) {
   require(kind == Kind::cross_entropy || kind == Kind::bce || kind == Kind::ctc || !options.is_set("loss_from"),
           Code::arg, "loss_from",
           "loss_from says what cross_entropy, ctc and bce are given; {} compares numbers as they are",
-          options.text("loss"));
+          options.get("loss"));
   require_fitting_keys(options);
   require(options.real("focal") == 0 || (options.real("label_smoothing") == 0 && options.real("z_loss") == 0),
           Code::unsupported, "focal", "focal goes neither with label_smoothing nor with z_loss; leave one of them out");
@@ -106,7 +106,7 @@ void require_fitting_options(const Options &options, passes::Loss::Kind kind) {
           "packed documents and loss_shift go together with loss=cross_entropy alone; shift the labels in the data");
   require((kind != Kind::ctc && kind != Kind::dpo) || !options.is_set("packed"), Code::unsupported, "packed",
           "{} is a loss of whole samples, which are not packed into one window; leave out the option packed",
-          options.text("loss"));
+          options.get("loss"));
 }
 
 // Returns the loss that the options describe. Leaves out the losses of also_loss.
@@ -117,27 +117,27 @@ passes::Loss loss_of(const Options &options) {
   const bool shift = options.integer("loss_shift") != 0;
   return passes::Loss{
       .kind = kind,
-      .output = options.text("loss_output"),
-      .labels = options.text("loss_labels"),
+      .output = options.get("loss_output"),
+      .labels = options.get("loss_labels"),
       .shift = shift,
       .from = choice_of<From>(
           options, "loss_from",
           {{"auto", From::automatic}, {"logits", From::logits}, {"probabilities", From::probabilities}}),
-      .positions = shift ? options.text("packed") : "",
-      .weights = options.text("loss_weights"),
+      .positions = shift ? options.get("packed") : "",
+      .weights = options.get("loss_weights"),
       .class_axis = options.integer("loss_axis"),
       .label_smoothing = options.real("label_smoothing"),
       .z_loss = options.real("z_loss"),
-      .class_weights = reals_of(options.text("class_weights")),
+      .class_weights = reals_of(options.get("class_weights")),
       .focal = options.real("focal"),
-      .reference = options.text("loss_reference"),
+      .reference = options.get("loss_reference"),
       .beta = options.real("dpo_beta"),
       .temperature = options.real("loss_temperature"),
       .margin = options.real("loss_margin"),
       .factor = options.real("loss_factor"),
       .blank = options.integer("loss_blank"),
       .label_length = options.integer("loss_label_length"),
-      .lengths = options.text("loss_lengths"),
+      .lengths = options.get("loss_lengths"),
       .time_first = options.integer("loss_time_first") != 0};
 }
 
@@ -146,7 +146,7 @@ passes::Loss also_loss_of(const std::string &item, const Options &all) {
   const AlsoLoss also = parse_also_loss(item).value();
   Options options;
   options.set("loss_output", also.output);
-  if (all.is_set("packed")) options.set("packed", all.text("packed"));
+  if (all.is_set("packed")) options.set("packed", all.get("packed"));
   for (const AlsoLoss::Setting &setting : also.settings) options.set(setting.option, setting.value);
   try {
     return loss_of(options);
@@ -171,8 +171,8 @@ std::vector<passes::Loss> losses_of(const Options &options) {
 backend::Optimizer optimizer_of(const Options &options) {
   using Kind = backend::Optimizer::Kind;
   using Correction = backend::Optimizer::Correction;
-  const std::string name = options.text("optimizer");
-  const bool needs_momentum = options.text("nesterov") == "on" || options.real("dampening") > 0;
+  const std::string name = options.get("optimizer");
+  const bool needs_momentum = options.get("nesterov") == "on" || options.real("dampening") > 0;
   require(name != "sgd" || !needs_momentum || options.real("momentum") > 0, Code::arg, "momentum",
           "nesterov and dampening have no effect unless momentum is above 0");
   return {.kind = choice_of<Kind>(options, "optimizer",
@@ -186,8 +186,8 @@ backend::Optimizer optimizer_of(const Options &options) {
               options, "correction",
               {{"moments", Correction::moments}, {"rate", Correction::rate}, {"none", Correction::none}}),
           .decoupled = name != "adam",
-          .decays_after = options.text("decay_order") == "after",
-          .nesterov = options.text("nesterov") == "on",
+          .decays_after = options.get("decay_order") == "after",
+          .nesterov = options.get("nesterov") == "on",
           .coded = name == "adamw8bit",
           .beta1 = options.real("beta1"),
           .beta2 = options.real("beta2"),
@@ -201,7 +201,7 @@ backend::Optimizer optimizer_of(const Options &options) {
 }
 
 bool export_average_of(const Options &options) {
-  const bool average = options.text("export_weights") == "ema";
+  const bool average = options.get("export_weights") == "ema";
   require(!average || options.real("ema") > 0, Code::arg, "export_weights",
           "there is no moving average to export; set ema, such as ema=0.999");
   return average;
@@ -231,7 +231,7 @@ Schedule schedule_of(const Options &options) {
   require_schedule(options, {"total_steps", "final_learning_rate"}, ends, "linear or cosine");
   require_schedule(options, {"step_interval", "step_factor"}, falls, "step");
   require(!ends || options.is_set("total_steps"), Code::arg, "total_steps",
-          "schedule {} ends after total_steps steps; set total_steps", options.text("schedule"));
+          "schedule {} ends after total_steps steps; set total_steps", options.get("schedule"));
   require(!ends || schedule.total > schedule.warmup, Code::arg, "total_steps",
           "total_steps is {}, and the warm-up alone takes {} steps; set more", schedule.total, schedule.warmup);
   require(!falls || options.is_set("step_interval"), Code::arg, "step_interval",
@@ -294,9 +294,9 @@ onnx_import::InputValues constants_of(const Options &options) {
 }
 
 const passes::Rounding *base_precision_of(const Options &options) {
-  require(options.text("base_precision") != "bf16" || options.text("precision") != "fp16", Code::arg, "base_precision",
+  require(options.get("base_precision") != "bf16" || options.get("precision") != "fp16", Code::arg, "base_precision",
           "a step in fp16 takes frozen weights in fp16; leave base_precision=bf16 out, or choose precision=bf16");
-  return passes::find_rounding(options.text("base_precision"));
+  return passes::find_rounding(options.get("base_precision"));
 }
 
 std::vector<passes::AdapterRequest> adapters_of(const Options &options) {
@@ -308,7 +308,7 @@ std::vector<passes::AdapterRequest> adapters_of(const Options &options) {
   for (const char *key : {"adapter_names", "export_adapters"})
     require(options.is_set("lora") || options.is_set("adapter") || !options.is_set(key), Code::arg, key,
             "{} has no effect unless the option lora or adapter is set", key);
-  const bool stabilised = options.text("lora_scaling") == "rank_stabilised";
+  const bool stabilised = options.get("lora_scaling") == "rank_stabilised";
   std::vector<passes::AdapterRequest> requests;
   for (const std::string &item : options.list("lora")) {
     const LoraPattern lora = parse_lora(item).value();  // checked when it was set
@@ -337,12 +337,12 @@ std::optional<std::int64_t> integer_of(const Options &options, const char *key) 
 }
 
 RankSettings ranks_of(const Options &options) {
-  const RankSettings ranks = {.comm = options.text("comm"),
+  const RankSettings ranks = {.comm = options.get("comm"),
                               .rank = static_cast<int>(options.integer("rank")),
                               .count = static_cast<int>(options.integer("ranks")),
-                              .rendezvous = options.text("rendezvous"),
+                              .rendezvous = options.get("rendezvous"),
                               .timeout = std::chrono::milliseconds(std::llround(options.real("comm_timeout") * 1000)),
-                              .local_sums = options.text("rank_sums") == "local"};
+                              .local_sums = options.get("rank_sums") == "local"};
   require(ranks.rank < ranks.count, Code::arg, "rank", "rank {} of {} ranks: ranks count from 0", ranks.rank,
           ranks.count);
   return ranks;
@@ -352,37 +352,37 @@ RankSettings ranks_of(const Options &options) {
 
 Settings settings_of(const Options &options) {
   return {
-      .device = options.text("device"),
+      .device = options.get("device"),
       .threads = static_cast<int>(options.integer("threads")),
       .precision = choice_of(options, "precision", kPrecisions),
-      .export_as_computed = options.text("export_precision") == "fp32",
+      .export_as_computed = options.get("export_precision") == "fp32",
       .export_average = export_average_of(options),
-      .export_adapters_as_inputs = options.text("export_adapters") == "inputs",
-      .tf32 = options.text("tf32") == "on",
+      .export_adapters_as_inputs = options.get("export_adapters") == "inputs",
+      .tf32 = options.get("tf32") == "on",
       .seed = integer_of(options, "seed"),
       .dims = dims_of(options),
       .shapes = shapes_of(options),
       .constants = constants_of(options),
-      .without_past = options.text("past") == "none",
-      .packed = options.text("packed"),
+      .without_past = options.get("past") == "none",
+      .packed = options.get("packed"),
       .memory = bytes_of(options, "memory"),
       .device_memory = bytes_of(options, "device_memory"),
       .host_memory = bytes_of(options, "host_memory"),
       .disk_memory = disk_memory_of(options),
-      .offload_dir = options.text("offload_dir"),
-      .plan = options.text("plan"),
-      .hardware = options.text("hardware"),
-      .profile_dir = options.text("profile_dir"),
+      .offload_dir = options.get("offload_dir"),
+      .plan = options.get("plan"),
+      .hardware = options.get("hardware"),
+      .profile_dir = options.get("profile_dir"),
       .trainable = options.list("trainable"),
       .frozen = options.list("frozen"),
       .tie = options.list("tie"),
       .keep_gradients = options.list("keep_gradients"),
       .keep_outputs = options.list("keep_outputs"),
       .adapters = adapters_of(options),
-      .adapter = options.text("adapter"),
-      .adapter_names = options.text("adapter_names"),
+      .adapter = options.get("adapter"),
+      .adapter_names = options.get("adapter_names"),
       .base_precision = base_precision_of(options),
-      .parameters_from = options.text("parameters_from"),
+      .parameters_from = options.get("parameters_from"),
       .batch_norm = choice_of<passes::BatchNorm>(options, "batch_norm",
                                                  {{"", passes::BatchNorm::as_exported},
                                                   {"train", passes::BatchNorm::train},
@@ -399,8 +399,8 @@ Settings settings_of(const Options &options) {
       .tokens_per_step = integer_of(options, "tokens_per_step"),
       .accumulation = integer_of(options, "accumulation"),
       .ranks = ranks_of(options),
-      .traces = options.text("trace") == "step",
-      .resume = options.text("resume"),
+      .traces = options.get("trace") == "step",
+      .resume = options.get("resume"),
       .test_modes = test_modes_of(options)};
 }
 

@@ -17,7 +17,6 @@ class Builder {
   BufferId add(const std::string &name, Tier tier, std::uint64_t bytes, std::uint64_t alignment = kAlignment,
                Owner owner = Owner::workspace);
   const Buffer &buffer(BufferId id) const { return program.buffers[index(id)]; }
-  std::uint64_t bytes_after(Operand operand) const { return buffer(operand.buffer).bytes - operand.offset; }
 
   void emit(Instruction instruction);
   // Calls emits(), and marks the instructions that it emits as work of the step before (Instruction::earlier).

@@ -137,14 +137,17 @@ void Executor::bind(Kernels &kernels, const backend::Optimizer &optimizer, const
   if (device_.info().asynchronous) device_.reserve_events(program_.instructions.size());
   issues_.clear();
   for (auto &list : lists_) list.clear();
+  const bool accumulates = program_.weight != program::BufferId::none;
   for (const program::Instruction &instruction : program_.instructions) {
     if (workers_.has(instruction.queue)) lists_[instruction.queue].push_back(issues_.size());
     issues_.push_back(resolve(instruction, kernels, optimizer, faults));
     const bool changes_state = std::ranges::any_of(instruction.outputs, [&](const program::Operand &out) {
       return out.buffer != program::BufferId::none && program_.buffers[index(out.buffer)].persistent;
     });
-    issues_.back().commits =
-        issues_.size() > program_.commit && (changes_state || instruction.kind == program::Kind::update);
+    Issue &issue = issues_.back();
+    issue.into_state = changes_state;
+    issue.updates = instruction.kind == program::Kind::update && !instruction.earlier;
+    issue.adds = accumulates && changes_state && !issue.updates && issues_.size() > program_.commit;
   }
   for (std::size_t i = 0; i < issues_.size(); ++i)
     for (std::size_t event : issues_[i].events) issues_[event].awaited = true;
@@ -201,7 +204,8 @@ void Executor::execute(std::size_t instruction) {
       device_.wait(issue.queue, event);
     else
       device_.wait_here(event);
-  if (issue.commits) run_.committed.store(true, std::memory_order_relaxed);
+  if (issue.adds) run_.added.store(true, std::memory_order_relaxed);
+  if (issue.updates) run_.updated.store(true, std::memory_order_relaxed);
   if (faults_.delays) sleep_now_and_then(report_.runs, instruction);
   const std::int64_t start_ns = run_.timed && !ahead ? nanoseconds_since(run_.start) : 0;
   work(issue);
@@ -246,10 +250,17 @@ void Executor::finish_earlier(QueueWorkers::Outcome &outcome) {
 void Executor::run_watched(const backend::StepScalars &scalars, Watch &watch) {
   run_.scalars = &scalars;
   run_.timed = run_.stopped = false;
-  for (std::size_t i = 0; i < issues_.size(); ++i) {
-    watch.before(i);
-    backend::run_step(device_, [&] { execute(i); });
-    watch.after(i);
+  std::size_t i = 0;
+  try {
+    for (; i < issues_.size(); ++i) {
+      watch.before(i);
+      backend::run_step(device_, [&] { execute(i); });
+      watch.after(i);
+    }
+  } catch (Error &error) {
+    error.facts.state_broken |= issues_[i].into_state && is_of_disk(issues_[i].queue);
+    name_instruction(error, i);
+    throw;
   }
 }
 
@@ -292,8 +303,7 @@ void Executor::note_spans() {
   }
 }
 
-// Records in the error's facts what the run had done when it failed. Adds a description of the instruction to the
-// error's text, unless memory is short.
+// Records in the error's facts what the run had done when it failed, and names the instruction.
 void Executor::state_facts(Error &error, std::size_t instruction) const {
   if (error.code == Code::cancelled) return;
   Facts &facts = error.facts;
@@ -305,15 +315,20 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
     return;
   }
   const program::Instruction &failed = program_.instructions[instruction];
-  const bool updates = program_.norm != program::BufferId::none;
-  facts.sums_touched = run_.committed && !updates;
+  facts.sums_touched = run_.added;
   // Updates on queues other than the failed one either finished or never began. So each number of the state is an old
-  // one or a new one, but some parameters may have taken the step and others not (state_touched). In two cases the
-  // state is lost instead (state_broken). In the first, the disk failed, so data may be lost between memory and disk.
-  // In the second, the failed instruction was deferred by the previous step, which was already reported as complete.
-  facts.state_touched = run_.committed && updates;
-  facts.state_broken |= failed.earlier || (facts.state_touched && is_of_disk(failed.queue));
-  if (facts.device_gone) return;
+  // one or a new one, but some parameters may have taken the step and others not (state_touched). In three cases the
+  // state is lost instead (state_broken). In the first, the disk failed amid updates, so data may be lost between
+  // memory and disk. In the second, a sum of gradients could not be written, and a step that begins anew would read it.
+  // In the third, the failed instruction was deferred by the previous step, which was already reported as complete.
+  facts.state_touched = run_.updated;
+  const bool disk_lost = is_of_disk(failed.queue) && (run_.updated || issues_[instruction].adds);
+  facts.state_broken |= failed.earlier || disk_lost;
+  if (!facts.device_gone) name_instruction(error, instruction);
+}
+
+// Adds a description of the instruction to the error's text, unless memory is short.
+void Executor::name_instruction(Error &error, std::size_t instruction) const {
   try {
     error.text += " [at instruction " + describe(program_, graph_, instruction) + "]";
   } catch (const std::bad_alloc &) {
@@ -381,7 +396,8 @@ void Executor::prepare(const backend::StepScalars &scalars, const std::atomic<bo
   run_.timed = timed || !device_.info().asynchronous;
   ++report_.runs;
   record();
-  run_.committed = run_.stopped = run_.recording = false;
+  run_.added = run_.updated = false;
+  run_.stopped = run_.recording = false;
   report_.seconds = 0;
   for (Issue &issue : issues_) issue.over = false;
   if (!run_.timed) return;

@@ -78,7 +78,8 @@ class Executor final : public Job {
   void run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed);
 
   // Runs the Program again, one instruction at a time, on this thread alone. Does not change what report() returns. The
-  // Program's status word must be other than 0, so that no Update changes anything.
+  // Program's status word must be other than 0, so that no Update changes anything. Weights on the disk are written
+  // again all the same, so an error says state_broken if such a write failed.
   void run_watched(const backend::StepScalars &scalars, Watch &watch);
 
   const Report &report() const { return report_; }
@@ -92,11 +93,13 @@ class Executor final : public Job {
     void *scratch = nullptr;
     std::uint64_t bytes = 0, disk_offset = 0;
     Tier from = Tier::device, to = Tier::device;
-    bool commits = false;             // once this instruction has begun, the step may have changed state
-    bool earlier = false;             // belongs to the step before
-    bool over = false;                // has ended in this run; only noted if `earlier` is true
-    bool awaited = false;             // other instructions wait for its event
-    std::vector<Wait> waits;          // waits for instructions that threads run
+    bool adds = false;        // once this instruction has begun, part of a batch may be in the step's sums of gradients
+    bool updates = false;     // once this instruction has begun, some parameters may have taken the step
+    bool into_state = false;  // writes what outlives the step
+    bool earlier = false;     // belongs to the step before
+    bool over = false;        // has ended in this run; only noted if `earlier` is true
+    bool awaited = false;     // other instructions wait for its event
+    std::vector<Wait> waits;  // waits for instructions that threads run
     std::vector<std::size_t> events;  // waits for instructions that the device's queues run
     std::vector<std::pair<std::byte *, std::uint64_t>> poison;
     std::vector<comm::Send> sends;  // to other ranks
@@ -114,8 +117,8 @@ class Executor final : public Job {
 
   // The current run, or the last one.
   struct Run {
-    std::atomic<bool> committed{false};  // an instruction that commits has begun
-    bool stopped = false;                // by a cancel
+    std::atomic<bool> added{false}, updated{false};  // an instruction that adds or updates has begun
+    bool stopped = false;                            // by a cancel
     bool timed = false;
     bool recording = false;  // instructions are only recorded, and none of them runs
     const backend::StepScalars *scalars = nullptr;
@@ -147,6 +150,7 @@ class Executor final : public Job {
   void work(const Issue &issue);
   void note_spans();
   void state_facts(Error &error, std::size_t instruction) const;
+  void name_instruction(Error &error, std::size_t instruction) const;
   void settle(QueueWorkers::Outcome &outcome);
   [[noreturn]] void rethrow(const QueueWorkers::Outcome &outcome) const;
 

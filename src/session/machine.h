@@ -50,7 +50,6 @@ class Machine {
 
   const Channels &channels() const { return channels_; }
   // Returns the memory of the frozen weights, or nullptr if they lie in the device's own memory.
-  const FrozenBase *frozen_base() const { return frozen_base_.get(); }
   Parameters &parameters() { return *parameters_; }
   const Parameters &parameters() const { return *parameters_; }
 

@@ -261,8 +261,13 @@ void Parameters::read_masters(std::size_t p, const Planes &to) const {
 void Parameters::use_adapters(bool use) {
   if (use == uses_adapters()) return;
   std::vector<std::size_t> matrices;
-  for (const passes::Adapter &adapter : draft_.adapters) matrices.push_back(*find(adapter.b.name));
-  std::vector<float> values = use ? std::vector<float>() : read_all(matrices);
+  std::size_t count = 0;
+  for (const passes::Adapter &adapter : draft_.adapters) {
+    matrices.push_back(*find(adapter.b.name));
+    count += elements(matrices.back());
+  }
+  std::vector<float> values(use ? 0 : count);
+  if (!use) read_all(matrices, values);
   const std::vector<float> zeros(values.size());
   const std::span<const std::byte> written = std::as_bytes(std::span(use ? unused_ : zeros));
 
@@ -277,17 +282,12 @@ void Parameters::use_adapters(bool use) {
   unused_ = std::move(values);
 }
 
-std::vector<float> Parameters::read_all(const std::vector<std::size_t> &parameters) {
-  std::size_t count = 0;
-  for (const std::size_t p : parameters) count += elements(p);
-  std::vector<float> values(count);
+void Parameters::read_all(const std::vector<std::size_t> &parameters, std::span<float> out) {
   const run::Store::Sweep sweep(store_);
-  float *at = values.data();
   for (const std::size_t p : parameters) {
-    read(p, 0, 0, std::as_writable_bytes(std::span(at, elements(p))));
-    at += elements(p);
+    read(p, 0, 0, std::as_writable_bytes(out.first(elements(p))));
+    out = out.subspan(elements(p));
   }
-  return values;
 }
 
 // Fills the moments, which are in float32 for all optimizers that a file can declare. A file holds no moving average of

@@ -52,6 +52,8 @@ class Parameters {
   // in write() each rank stores the values that it keeps.
   void read(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   void write(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
+  // Reads the weights of shown parameters one after the other. Of a disk, it reads each piece once.
+  void read_all(const std::vector<std::size_t> &parameters, std::span<float> out);
   // New values for a whole array of a parameter.
   struct NewValues {
     std::size_t parameter, array;
@@ -146,7 +148,6 @@ class Parameters {
   RoundedPart rounded_part(std::size_t parameter) const;
   void read_rounded(const RoundedPart &part, LastRounded &last, std::uint64_t offset, std::span<std::byte> out) const;
 
-  std::vector<float> read_all(const std::vector<std::size_t> &parameters);  // the weights, one after the other
   void read_at(const program::Operand &at, std::uint64_t offset, std::span<std::byte> out);
   void write_at(const program::Operand &at, std::uint64_t offset, std::span<const std::byte> in);
   template <typename Act>

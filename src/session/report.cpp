@@ -102,7 +102,7 @@ std::string created_json(const backend::DeviceInfo &device, const draft::Draft &
               {"accumulation", draft.accumulation},
               {"micro_batch", draft.micro_batch},
               {"loss_from", draft.loss_from},
-              {"predicted_seconds", draft.predictions[0].seconds(draft.accumulation)},
+              {"predicted_seconds", draft.simulations[0].seconds(draft.accumulation)},
               {"n_chunk", plan.chunks.size()},
               {"n_persist", plan.n_persist},
               {"n_buffer", plan.n_buffer},
@@ -144,7 +144,7 @@ std::string saved_json(std::uint64_t step, const std::string &path) {
 }
 
 std::string report_json(const run::Report &report, const ReportFacts &facts, const program::Program &program,
-                        const graph::Graph &graph, const program::Simulation *prediction) {
+                        const graph::Graph &graph, const program::Simulation *simulation) {
   const run::Report::Timed &timed = report.timed;
   const auto step_ns = static_cast<std::int64_t>(timed.seconds * 1e9);
   Json json = {{"seconds", facts.account.seconds()},
@@ -159,7 +159,7 @@ std::string report_json(const run::Report &report, const ReportFacts &facts, con
                {"memory", memory_json(facts.memory)},
                {"timed_step", timed.step},
                {"measured", costs_json(summarize(program, timed.spans, report.beside, step_ns), report.peak_bytes)}};
-  if (prediction != nullptr) json["predicted"] = costs_json(program, *prediction, report.beside);
+  if (simulation != nullptr) json["predicted"] = costs_json(program, *simulation, report.beside);
   json["grad_norms"] = facts.norms.json();
   json["grad_norms_step"] = facts.norms.step();
   json["alarms"] = Json::array();

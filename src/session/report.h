@@ -40,8 +40,8 @@ struct ReportFacts {
 };
 
 // Returns the text of protrain_session_report. `report`, `program` and `graph` are about the Program that ran last.
-// `prediction` is a simulation of this Program, or nullptr. The simulation has workers for the same queues as the run.
+// `simulation` is a simulated run of this Program, with workers for the same queues, or nullptr.
 std::string report_json(const run::Report &report, const ReportFacts &facts, const program::Program &program,
-                        const graph::Graph &graph, const program::Simulation *prediction);
+                        const graph::Graph &graph, const program::Simulation *simulation);
 
 }  // namespace protrain::session

@@ -157,10 +157,10 @@ void Session::set_learning_rate(double rate) {
 Session::Run Session::run_of(std::size_t variant, bool last) const {
   const Machine::Executors &executors = machine_.executors(variant);
   const draft::ProgramSet::Variant &programs = draft().programs.variants[variant];
-  const draft::Prediction &prediction = draft().predictions[variant];
+  const draft::StepSimulation &simulation = draft().simulations[variant];
   const graph::Graph &graph = draft().variants[variant]->training.graph;
-  if (last) return {executors.step.get(), &programs.step, &graph, &prediction.step};
-  return {executors.accumulate.get(), &programs.accumulate, &graph, &prediction.accumulate};
+  if (last) return {executors.step.get(), &programs.step, &graph, &simulation.step};
+  return {executors.accumulate.get(), &programs.accumulate, &graph, &simulation.accumulate};
 }
 
 // Waits until all ranks are ready for the call. `prepare` checks this rank's arguments and returns the subject of the
@@ -250,10 +250,12 @@ void Session::read_numbers(const program::Program &program, std::size_t variant)
 }
 
 // True if this step reads the norm of each parameter's gradient. If the device has memory of its own, only a few steps
-// read them, because each norm is then a separate small copy that takes some microseconds.
+// read them, because each norm is then a separate small copy that takes some microseconds. They are steps in a row, as
+// many as the alarm for zero gradients needs.
 bool Session::reads_norms() const {
+  constexpr std::uint64_t kFirst = 4, kPeriod = 64;
   const std::uint64_t step = account_.counters().steps;
-  return machine_.device().shares_memory || step < 4 || step % 64 < 2;
+  return machine_.device().shares_memory || step < kFirst || step % kPeriod < StepAlarms::kZeroSteps;
 }
 
 // Raises alarms if the numbers of a complete step show that something is wrong. If memory is too short for an alarm's
@@ -280,7 +282,8 @@ void Session::log_alarms(std::size_t count) {
 // Runs the last Program again to find the node where NaN or infinity first appears. Returns a text about this node, or
 // "" if none is found. The second run begins with the status of the first one, which says "not finite", so no Update of
 // the second run changes anything. But in the overlap order the first run may have changed some parameters before it
-// met the NaN or infinity. In that case the second run can compute other numbers than the first.
+// met the NaN or infinity. In that case the second run can compute other numbers than the first. Throws only if the
+// second run loses the session.
 std::string Session::trace_nonfinite(std::size_t variant, const backend::StepScalars &scalars) {
   try {
     machine_.set_status(numbers_.status);
@@ -291,6 +294,9 @@ std::string Session::trace_nonfinite(std::size_t variant, const backend::StepSca
     if (!origin) return "";
     log_alarms(alarms_.raise(scalars.step, {"nonfinite", origin->subject, origin->sentence}));
     return "; " + origin->sentence;
+  } catch (const Error &error) {
+    if (aftermath_of(error.facts) == Aftermath::lost) throw;
+    return "";
   } catch (const std::exception &) {
     return "";
   }
@@ -426,7 +432,7 @@ std::string Session::report_json() {
   const Run run = last_.executor != nullptr ? last_ : run_of(0, true);
   return session::report_json(run.executor->report(),
                               {account_, machine_.memory(), alarms_.all(), reporting_.norms, draft().settings.traces},
-                              *run.program, *run.graph, run.prediction);
+                              *run.program, *run.graph, run.simulation);
 }
 
 }  // namespace protrain::session

@@ -109,12 +109,12 @@ class Session {
 
  private:
   std::size_t shown_parameter(std::size_t i) const { return machine_.parameters().shown().at(i); }
-  // A Program with its executor, its graph, and the simulation that predicts its run.
+  // A Program with its executor, its graph, and the simulation of its run.
   struct Run {
     run::Executor *executor = nullptr;
     const program::Program *program = nullptr;
     const graph::Graph *graph = nullptr;
-    const program::Simulation *prediction = nullptr;
+    const program::Simulation *simulation = nullptr;
   };
 
   const draft::Draft &draft() const { return machine_.draft(); }

@@ -39,11 +39,7 @@ void Session::write_parameter(const std::string &name, const float *values, std:
 void Session::read_flat_parameters(float *out, std::size_t count) {
   guarded([&] {
     meet_flat(Call::read, count);
-    for (const std::size_t p : machine_.parameters().shown()) {
-      const std::span<float> values(out, machine_.parameters().elements(p));
-      machine_.parameters().read(p, 0, 0, std::as_writable_bytes(values));
-      out += values.size();
-    }
+    machine_.parameters().read_all(machine_.parameters().shown(), {out, count});
   });
 }
 
@@ -146,6 +142,7 @@ void Session::write_export(const std::string &path, Export *write) {
   guarded([&] {
     meet(Call::export_model, [] { return std::size_t{0}; });
     settle();
+    const run::Store::Sweep sweep(machine_.store());
     ranks_.on_rank_0(machine_.parameters(), [&](const state::Read &read) {
       write({draft(), machine_.parameters(), read, account_.counters().steps > account_.counters().skipped}, path);
       return std::string();

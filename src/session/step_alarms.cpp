@@ -10,10 +10,6 @@ namespace protrain::session {
 
 namespace {
 
-// The number of steps in a row with a zero gradient after which an alarm is raised. A single such step is no mistake.
-// In the first step, for example, the gradient of an adapter's first matrix is zero, and so are the gradients of layers
-// before a layer that begins at zero.
-constexpr int kZeroSteps = 2;
 // An alarm is raised if a norm is kFar times larger, or smaller, than the geometric mean of the norms before it.
 constexpr double kFar = 100;
 constexpr double kNewest = 0.2;  // weight of the newest norm in the geometric mean

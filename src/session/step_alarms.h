@@ -22,6 +22,11 @@ struct StepFacts {
 
 class StepAlarms {
  public:
+  // The number of steps in a row with a zero gradient after which an alarm is raised. A single such step is no mistake.
+  // In the first step, for example, the gradient of an adapter's first matrix is zero, and so are the gradients of
+  // layers before a layer that begins at zero.
+  static constexpr int kZeroSteps = 2;
+
   // An alarm, and the step that raised it. Step 0: the alarm was known before the first step.
   struct Raised {
     std::uint64_t step;

@@ -108,24 +108,26 @@ std::string without_slashes(std::string path) {
 }  // namespace
 
 struct Saving::Place {
+  // `directory` must exist.
   Place(const std::string &directory, std::uint64_t counter)
       : parent(directory),
         step(counter),
-        made(create_directory(parent)),
         lock(parent),
         replace(tidy(parent, folder_name({step, false}), lock.held())),
         fresh(parent, step) {}
 
   std::string parent;
   std::uint64_t step;
-  bool made;
   DirectoryLock lock;
   bool replace;
   TemporaryFolder fresh;
 };
 
-Saving::Saving(const std::string &parent_dir, std::uint64_t step)
-    : place_(std::make_unique<Place>(without_slashes(parent_dir), step)) {}
+Saving::Saving(const std::string &parent_dir, std::uint64_t step) {
+  const std::string directory = without_slashes(parent_dir);
+  create_directory(directory);
+  place_ = std::make_unique<Place>(directory, step);
+}
 Saving::~Saving() = default;
 
 const std::string &Saving::folder() const { return place_->fresh.path(); }

@@ -29,6 +29,7 @@
 #include <unordered_set>
 
 #include "faults/scenario.h"
+#include "fixtures.h"
 #include "scratch.h"
 
 namespace protrain::test::faults_test {
@@ -81,6 +82,8 @@ class SharedMemory {
   T *at_;
 };
 
+constexpr std::size_t kEveryCall = ~std::size_t{0};
+
 struct Tally {
   int runs = 0, refused = 0, lost = 0, aborts = 0, hangs = 0, memory = 0, descriptors = 0, threads = 0, others = 0;
   bool clean() const { return aborts + hangs + memory + descriptors + threads + others == 0; }
@@ -128,7 +131,7 @@ class Faults : public testing::TestWithParam<Model> {
     std::unordered_set<std::uint64_t> of_this_model;
     auto &seen = asked == "sites" ? of_all_models[{part, kind}] : of_this_model;
     for (std::uint64_t i = 0; i < calls; ++i)
-      if (asked == "all" || seen.insert(sites[i]).second) chosen.push_back(i);
+      if (asked == "all" || sample == kEveryCall || seen.insert(sites[i]).second) chosen.push_back(i);
     if (asked == "all" || asked == "sites") return chosen;
     if (!asked.empty()) sample = std::stoul(asked);
     if (chosen.size() <= sample) return chosen;
@@ -264,6 +267,56 @@ TEST_P(Faults, AreErrorsAndLeaveNothingBehind) {
       try_all(part, kind, 1);
     }
   }
+}
+
+// The weights, the optimizer's arrays and the sums of gradients of these models lie on the disk.
+constexpr const char *kOnDisk =
+    R"({"n_persist": 0, "n_buffer": 2, "n_host": 0, "n_swap": 0, "n_checkpoint": 0, "piece_bytes": 4096})";
+const Model kOneBatch = {"one-batch", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}}, kOnDisk};
+const Model kTwoBatches = {
+    .name = "two-batches", .file = kOneBatch.file, .options = kOneBatch.options, .plan = kOnDisk, .batches = 2};
+
+// A session traces a NaN, and checks its gradients, by running a step again. The second run writes the weights again.
+class SecondRun : public Faults {};
+TEST_P(SecondRun, OfAStepLosesNoWeightsOnAFailingDiskUnsaid) { try_all(Part::trace, Kind::file, kEveryCall); }
+INSTANTIATE_TEST_SUITE_P(Models, SecondRun, testing::Values(kOneBatch));
+
+class SumsOnDisk : public Faults {};
+TEST_P(SumsOnDisk, AreNotReadAfterAWriteThatFailed) { try_all(Part::sum, Kind::file, kEveryCall); }
+INSTANTIATE_TEST_SUITE_P(Models, SumsOnDisk, testing::Values(kTwoBatches));
+
+// A piece of the disk can hold many parameters. Reading them one by one reads the piece for each of them.
+TEST(FlatParameters, AreReadFromTheDiskPieceByPiece) {
+  const Scratch scratch;
+  std::ofstream(scratch / "plan.json") << kOnDisk;
+  protrain_options *options = nullptr;
+  protrain_session *session = nullptr;
+  ASSERT_EQ(protrain_options_create(&options), nullptr);
+  for (const auto &[key, value] : std::vector<std::pair<const char *, std::string>>{
+           {"dim", "batch=4"}, {"plan", scratch / "plan.json"}, {"offload_dir", scratch.path()}})
+    ASSERT_EQ(protrain_options_set(options, key, value.c_str()), nullptr);
+  ASSERT_EQ(protrain_session_create(options, fixture(kOneBatch.file).c_str(), &session), nullptr);
+  std::size_t count = 0, elements = 0;
+  ASSERT_EQ(protrain_session_flat_parameters_elements(session, &elements), nullptr);
+  std::vector<float> values(elements);
+
+  arm({.kind = Kind::file});
+  ASSERT_EQ(protrain_session_parameter_count(session, &count), nullptr);
+  for (std::size_t p = 0; p < count; ++p) {
+    const char *name = nullptr;
+    std::size_t own = 0;
+    ASSERT_EQ(protrain_session_parameter_name(session, p, &name), nullptr);
+    ASSERT_EQ(protrain_session_parameter_elements(session, p, &own), nullptr);
+    ASSERT_EQ(protrain_session_parameter_read(session, name, values.data(), own), nullptr);
+  }
+  const std::uint64_t one_by_one = counted();
+  arm({.kind = Kind::file});
+  ASSERT_EQ(protrain_session_flat_parameters_read(session, values.data(), elements), nullptr);
+  EXPECT_LT(counted(), one_by_one);
+  EXPECT_GT(counted(), 0u);
+  disarm();
+  protrain_session_destroy(session);
+  protrain_options_destroy(options);
 }
 
 // Limits the address space, like `ulimit -v`, to `more` MiB above the present use. The run must succeed or

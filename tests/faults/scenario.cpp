@@ -11,10 +11,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "fixtures.h"
 
@@ -124,15 +126,17 @@ class Life {
     return !outcome_.lost;
   }
 
-  // Makes a call that is wrong even without a fault. It must fail with its own error or the fault's, and the session
-  // must stay usable.
+  // Makes a call that is wrong even without a fault. It must fail with its own error or the fault's. The session must
+  // stay usable, unless the error is the fault's.
   template <typename Call>
   void refuses(const char *stage, int expected, Call &&call) {
     if (outcome_.lost) return;
     protrain_error *error = call();
     const int code = protrain_error_code(error);
-    if (code != expected && !(fired() && right(fault_.kind, code))) problem("%s is refused with code %d", stage, code);
-    if (protrain_error_usable(error) == 0 && error != nullptr) problem("%s loses the session", stage);
+    const bool by_fault = code != expected && fired() && right(fault_.kind, code);
+    if (code != expected && !by_fault) problem("%s is refused with code %d", stage, code);
+    outcome_.lost = error != nullptr && protrain_error_usable(error) == 0;
+    if (outcome_.lost && !by_fault) problem("%s loses the session", stage);
     protrain_error_destroy(error);
   }
 
@@ -158,6 +162,8 @@ class Life {
   bool step();
   void look_around();
   void read_and_write();
+  void trace();
+  void sum();
   void change_adapters();
   void mix(const void *data, std::size_t bytes) { result_ = hash_of(data, bytes, result_); }
   void check_files();
@@ -183,6 +189,7 @@ bool Life::make_options() {
   };
   bool made = set("threads", "2");
   for (const auto &[key, value] : model_.options) made = made && set(key.c_str(), value.c_str());
+  if (model_.batches > 1) made = made && set("accumulation", std::to_string(model_.batches).c_str());
   char path[300];
   const auto in_place = [&](const char *name) {
     snprintf(path, sizeof path, "%s/%s", at_.c_str(), name);
@@ -222,7 +229,8 @@ bool Life::set_inputs() {
 bool Life::step() {
   float loss = 0;
   double norm = 0;
-  if (!does("step", [&] { return protrain_step(session_, &loss); })) return false;
+  for (int batch = 0; batch < model_.batches; ++batch)
+    if (!does("step", [&] { return protrain_step(session_, &loss); })) return false;
   if (!does("grad_norm", [&] { return protrain_session_grad_norm(session_, &norm); })) return false;
   mix(&loss, sizeof loss);
   mix(&norm, sizeof norm);
@@ -280,6 +288,40 @@ void Life::read_and_write() {
   values_[all / 2] += 0.125f;
   if (!does("write all", [&] { return protrain_session_flat_parameters_write(session_, values_, all); })) return;
   mix(values_, all * sizeof(float));
+}
+
+// Runs a step on a NaN, which the session traces by running the step again, and compares gradients with differences of
+// the loss. Neither may change a parameter.
+void Life::trace() {
+  std::size_t all = 0;
+  const char *json = "";
+  float loss = 0;
+  if (!does("all elements", [&] { return protrain_session_flat_parameters_elements(session_, &all); })) return;
+  if (!does("read all", [&] { return protrain_session_flat_parameters_read(session_, values_, all); })) return;
+  const float first = std::exchange(values_[0], std::numeric_limits<float>::quiet_NaN());
+  if (!does("write NaN", [&] { return protrain_session_flat_parameters_write(session_, values_, all); })) return;
+  start();
+  refuses("a step on a NaN", PROTRAIN_ERROR_NONFINITE, [&] { return protrain_step(session_, &loss); });
+  values_[0] = first;
+  does("write all", [&] { return protrain_session_flat_parameters_write(session_, values_, all); });
+  does("gradients", [&] { return protrain_session_check_gradients(session_, 1, &json); });
+  stop();
+}
+
+// Runs a step of several batches. If a batch fails, makes its call again, or all calls if the step begins anew.
+void Life::sum() {
+  float loss = 0;
+  start();
+  for (int batch = 0; batch < model_.batches; ++batch) {
+    protrain_error *error = protrain_step(session_, &loss);
+    if (error == nullptr) continue;
+    const bool anew = std::strstr(protrain_error_text(error), "begins anew") != nullptr;
+    if (!note("a batch", error) || *outcome_.problem != 0) return;
+    batch = anew ? -1 : batch - 1;
+  }
+  stop();
+  mix(&loss, sizeof loss);
+  does("save", [&] { return protrain_session_save(session_, run_.c_str()); });
 }
 
 // Switches the adapters off and on again. Then loads other values into the adapters from a file.
@@ -350,7 +392,7 @@ void Life::live(Part part) {
   if (!create()) return stop();
   if (part == Part::create || part == Part::resume) stop();
   if (part == Part::use) start();
-  if (!set_inputs() || !step()) return stop();
+  if (!set_inputs() || (part != Part::sum && !step())) return stop();
   if (part == Part::use) {
     float loss = 0;
     does("eval", [&] { return protrain_eval(session_, &loss); });
@@ -358,6 +400,8 @@ void Life::live(Part part) {
     look_around();
     read_and_write();
   }
+  if (part == Part::trace) trace();
+  if (part == Part::sum) return sum();
   if (part == Part::adapt) {
     start();
     change_adapters();

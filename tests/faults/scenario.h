@@ -19,11 +19,13 @@ struct Model {
   const char *plan = "";  // the text of a plan file
   bool cold = false;      // oneDNN's cache is off, and no kernel times are stored
   bool adapts = false;    // the options ask for adapters
+  int batches = 1;        // of a step: the option accumulation
 };
 inline void PrintTo(const Model &model, std::ostream *out) { *out << model.name; }  // GoogleTest calls it
 
-enum class Part : std::uint8_t { check, plan, create, use, adapt, save, export_model, resume };
-inline constexpr const char *kPartNames[] = {"check", "plan", "create", "use", "adapt", "save", "export", "resume"};
+enum class Part : std::uint8_t { check, plan, create, use, trace, sum, adapt, save, export_model, resume };
+inline constexpr const char *kPartNames[] = {"check", "plan",  "create", "use",    "trace",
+                                             "sum",   "adapt", "save",   "export", "resume"};
 
 // The outcome of one run. It is plain data, because a child process shares this memory with its parent.
 struct Outcome {

@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
   fuzz::expect(profile::from_json(profile::to_json(machine)) == machine, "another machine once it was written");
   fuzz::answer([&] {
     const plan::Durations durations(machine, paper.graph(), {});
-    const program::Simulation step = draft::predict(paper.draft.programs.variants[0], durations).step;
+    const program::Simulation step = draft::simulate_step(paper.draft.programs.variants[0], durations).step;
     fuzz::expect(step.step_ns >= 0, "a step that ends before it begins");
     plan::search(paper.graph(), durations, terms_of(paper.draft, machine), [&](const plan::Plan &) {
       return plan::PlanCost{.bytes = paper.draft.programs.bytes, .seconds = static_cast<double>(step.step_ns) * 1e-9};
