@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "onnx_import/merged_tensors.h"
 #include "onnx_import/names.h"
 #include "onnx_import/torch_calls.h"
 
@@ -102,6 +103,7 @@ graph::FileDeclarations read_declarations(const ModelProto &proto, const std::ma
       }
     }
   }
+  declared.copies = copies_of_stored(proto, initializers);
   declared.unsmoothed = losses_without_smoothing(proto.graph());
   declared.undetached = readers_of_lost_detach(proto.graph(), declared.kinds);
   for (const TrainingInfo &info : proto.training_info()) {

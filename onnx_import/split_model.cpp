@@ -3,6 +3,8 @@
 #include "onnx_import/split_model.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -11,6 +13,7 @@ namespace protrain::onnx_import {
 SplitModel::SplitModel(const ModelProto &original, const std::vector<graph::Split> &splits)
     : proto_(messages_.copy(original)) {
   for (const graph::Split &split : splits) add_copy(split);
+  drop_identities(splits);
   redirect(splits);
   for (const TensorProto &tensor : proto_.graph().initializer())
     initializers_.emplace(tensor.name(), parse_tensor(tensor, tensor.name()));
@@ -33,6 +36,17 @@ void SplitModel::add_copy(const graph::Split &split) {
   ValueInfo &added = *graph.add_input();
   added = info;
   added.set_name(split.name);
+}
+
+// Removes the nodes whose outputs have become initializers.
+void SplitModel::drop_identities(const std::vector<graph::Split> &splits) {
+  std::set<std::string_view> copies;
+  for (const graph::Split &split : splits) copies.insert(split.name);
+  auto &nodes = *proto_.mutable_graph()->mutable_node();
+  const auto is_copy = [&](const NodeProto &node) {
+    return node.output_size() == 1 && copies.contains(node.output(0));
+  };
+  nodes.erase(std::remove_if(nodes.begin(), nodes.end(), is_copy), nodes.end());
 }
 
 namespace {

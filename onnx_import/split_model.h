@@ -21,6 +21,7 @@ class SplitModel {
 
  private:
   void add_copy(const graph::Split &split);
+  void drop_identities(const std::vector<graph::Split> &splits);
   void redirect(const std::vector<graph::Split> &splits);
 
   Messages messages_;

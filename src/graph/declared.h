@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,9 @@ struct FileDeclarations {
   std::map<std::string, StoredKind> kinds;
   // For each initializer that the exporter computed: the names of all values that it was computed from.
   std::map<std::string, std::vector<std::string>> folded_from;
+  // Outputs of Identity nodes of initializers. Each stands for a tensor of the framework that had equal values, and
+  // that the exporter therefore did not store.
+  std::set<std::string> copies = {};
   // Nodes with an input that passes through detach() in PyTorch. The file lacks this detach(), because the exporter's
   // optimizer dropped it.
   std::vector<std::string> undetached = {};

@@ -7,7 +7,8 @@
 
 namespace protrain::graph {
 
-// A copy of the initializer `original` for some of its readers in the file.
+// A copy of the initializer `original` for some of its readers in the file. If the file has an Identity that makes a
+// value of this name, the copy takes the place of that node, and `readers` is empty.
 struct Split {
   struct Reader {
     std::string output;  // the node's first output with a name; identifies the node

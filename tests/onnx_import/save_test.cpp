@@ -104,6 +104,21 @@ TEST_F(Save, ReadersOfIdentitiesReadTheSplitInitializerItself) {
   EXPECT_EQ(graph.value(graph.nodes().back().inputs[1]).name, "b/2");
 }
 
+// The Identity's output has the name of the tensor that the exporter merged.
+TEST_F(Save, ASplitInitializerTakesThePlaceOfAnIdentityOfItsName) {
+  Wire wire = mixed();
+  wire.nodes[3] = node("Add", {"s", "c"}, {"t"});
+  wire.nodes.push_back(node("Identity", {"b"}, {"other.bias"}));
+  wire.nodes.push_back(node("Add", {"t", "other.bias"}, {"y"}));
+  const auto model = test::open_bytes(scratch_, wire.bytes());
+  model->save(scratch_ / "out.onnx", kUntouched, {.splits = {{.name = "other.bias", .original = "b", .readers = {}}}});
+  const auto again = Model::open(scratch_ / "out.onnx");
+  EXPECT_EQ(again->load("other.bias").doubles(), std::vector<double>{7});
+  const graph::Graph graph = again->graph({});
+  EXPECT_EQ(graph.nodes().size(), 4u);
+  EXPECT_EQ(graph.value(graph.nodes().back().inputs[1]).origin, graph::Origin::initializer);
+}
+
 TEST_F(Save, WeightsOfAllSizesAreReplaced) {
   const auto model = test::open_bytes(scratch_, mixed().bytes());
   for (const std::uint64_t inline_bytes : {kInlineBytes, std::uint64_t{0}}) {

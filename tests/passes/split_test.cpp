@@ -106,6 +106,24 @@ TEST_F(MergedVectors, MasksAreNoWeights) {
   EXPECT_EQ(split(b.graph), Names{});
 }
 
+// The file tells which tensors it stands for, so vectors that it shares beside them are shared in the model.
+TEST_F(MergedVectors, ThatTheFileNamesAreInitializersAndNoOthersAre) {
+  const ValueId w = b.initializer("layers.0.weight", {4, 4}), copy = b.add("Identity", {w});
+  ValueId h = b.add("MatMul", {norm(x), w});
+  h = b.add("MatMul", {norm(h), copy});
+  b.graph.outputs = {product(norm(h), "w")};
+  const std::string name = b.graph.value(copy).name;
+  const std::vector<graph::Split> splits = passes::split_merged(b.graph, {}, {name});
+  ASSERT_EQ(splits.size(), 1u);
+  EXPECT_EQ(splits[0].name, name);
+  EXPECT_EQ(splits[0].original, "layers.0.weight");
+  EXPECT_TRUE(splits[0].readers.empty());
+  EXPECT_EQ(b.graph.value(copy).origin, graph::Origin::initializer);
+  EXPECT_EQ(b.graph.value(copy).producer, graph::NodeId::none);
+  EXPECT_EQ(read_by("RMSNormalization"), std::set{ones});
+  EXPECT_EQ(histogram(b.graph).count("Identity"), 0u);
+}
+
 // A Split names each reader of the new vector by the reader's output. An export finds the readers by these names, and
 // splits the initializer of the file in the same way.
 TEST_F(MergedVectors, ReadersAreNamedByTheirOutput) {

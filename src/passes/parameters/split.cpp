@@ -243,6 +243,26 @@ bool may_be_merged(const graph::Value &value, std::size_t readers) {
          shape.back() > 1 && element_count(shape) == shape.back();
 }
 
+// Turns each of `copies`, outputs of Identity nodes of initializers, into an initializer.
+std::vector<Split> make_initializers(Graph &graph, const std::set<std::string> &copies) {
+  std::vector<Split> splits;
+  std::vector<Node> others;
+  for (const Node &node : graph.nodes()) {
+    const ValueId made = node.outputs.at(0);
+    if (node.op != "Identity" || made == ValueId::none || !copies.contains(graph.value(made).name)) {
+      others.push_back(node);
+      continue;
+    }
+    const graph::Value &original = graph.value(node.inputs.at(0));
+    splits.push_back({.name = graph.value(made).name, .original = original.name, .readers = {}});
+    graph.value(made).type = original.type;
+    graph.value(made).origin = Origin::initializer;
+    graph.value(made).producer = NodeId::none;
+  }
+  graph.set_nodes(std::move(others));
+  return splits;
+}
+
 // Makes nodes that read an Identity of an initializer read the initializer itself. PyTorch's older exporter stores only
 // one of several equal initializers and writes each of the others as an Identity of the stored one.
 void read_past_identities(Graph &graph) {
@@ -267,7 +287,8 @@ std::string output_of(const Graph &graph, NodeId node) {
 
 bool is_statistic(const Node &node, std::size_t input) { return node.op == "BatchNormalization" && input >= 3; }
 
-std::vector<Split> split_merged(Graph &graph, const LoadInitializer &load) {
+std::vector<Split> split_merged(Graph &graph, const LoadInitializer &load, const std::set<std::string> &copies) {
+  if (!copies.empty()) return make_initializers(graph, copies);
   std::vector<Split> splits;
   read_past_identities(graph);
   const Neighbours neighbours(graph);

@@ -1,0 +1,100 @@
+#include "onnx_import/merged_tensors.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace protrain::onnx_import {
+
+namespace {
+
+bool is_computed(std::string_view name) { return name.starts_with("onnx::"); }
+
+// True for the name of a tensor. The exporter gives values that a model computes other names: their scope, which begins
+// with "/", or a number in older files.
+bool names_tensor(std::string_view name) {
+  return !name.empty() && name[0] != '/' && !is_computed(name) &&
+         name.find_first_not_of("0123456789") != std::string_view::npos;
+}
+
+// Returns how the names of the tensors of a node's module begin: "layers.1.linear1." for "/layers/1/linear1/MatMul" and
+// "/layers.1/linear1/MatMul". Returns "" for a node outside of any module.
+std::string module_of(const NodeProto &node) {
+  const std::string &name = node.name();
+  const std::size_t end = name.rfind('/');
+  if (name.empty() || name[0] != '/' || end == 0) return "";
+  std::string module = name.substr(1, end);
+  std::ranges::replace(module, '/', '.');
+  return module;
+}
+
+class MergedTensors {
+ public:
+  MergedTensors(const ModelProto &proto, const std::map<std::string, Tensor> &initializers)
+      : initializers_(initializers) {
+    for (const NodeProto &node : proto.graph().node())
+      for (const std::string &input : node.input()) readers_[input].push_back(&node);
+    for (const ValueInfo &output : proto.graph().output()) outputs_.insert(output.name());
+    for (const NodeProto &node : proto.graph().node())
+      if (node.op_type() == "Identity" && node.input_size() == 1 && node.output_size() == 1 &&
+          initializers.contains(node.input(0)) && !outputs_.contains(node.output(0)))
+        stored_.emplace(node.output(0), node.input(0));
+  }
+
+  std::set<std::string> copies() const {
+    std::set<std::string> found;
+    for (const auto &[name, stored] : stored_)
+      if (names_tensor(name) || (is_computed(name) && is_of_another_module(name, stored))) found.insert(name);
+    return found;
+  }
+
+ private:
+  bool is_of_another_module(const std::string &computed, const std::string &stored) const {
+    const std::optional<std::string> module = only_module(computed), other = only_module(stored);
+    if (!module || !other || *module == *other) return false;
+    return std::ranges::any_of(stored_, [&](const auto &copy) {
+      const auto &[name, original] = copy;
+      return name.starts_with(*module) && names_tensor(name) &&
+             stored_as(*other + name.substr(module->size())) == original;
+    });
+  }
+
+  // Returns the module of all nodes that read the value, other than Identity nodes. An empty optional: there are
+  // several, or none.
+  std::optional<std::string> only_module(const std::string &value) const {
+    std::optional<std::string> module;
+    const auto readers = readers_.find(value);
+    if (readers == readers_.end()) return module;
+    for (const NodeProto *node : readers->second) {
+      if (node->op_type() == "Identity") continue;
+      const std::string own = module_of(*node);
+      if (own.empty() || (module && *module != own)) return std::nullopt;
+      module = own;
+    }
+    return module;
+  }
+
+  // Returns the name under which the file stores the tensor; "" if the file lacks it.
+  std::string stored_as(const std::string &name) const {
+    const auto copy = stored_.find(name);
+    if (copy != stored_.end()) return copy->second;
+    return initializers_.contains(name) ? name : "";
+  }
+
+  const std::map<std::string, Tensor> &initializers_;
+  std::map<std::string, std::vector<const NodeProto *>> readers_;
+  std::set<std::string> outputs_;
+  std::map<std::string, std::string> stored_;  // the stored tensor, by the output of an Identity of it
+};
+
+}  // namespace
+
+std::set<std::string> copies_of_stored(const ModelProto &proto, const std::map<std::string, Tensor> &initializers) {
+  const auto has_metadata = [](const NodeProto &node) { return node.metadata_props_size() > 0; };
+  const auto &nodes = proto.graph().node();
+  if (proto.producer_name() != "pytorch" || std::any_of(nodes.begin(), nodes.end(), has_metadata)) return {};
+  return MergedTensors(proto, initializers).copies();
+}
+
+}  // namespace protrain::onnx_import
