@@ -17,6 +17,9 @@ struct Split {
   std::string name;
   std::string original;
   std::vector<Reader> readers;
+
+  // The name by which the file knows the tensor.
+  const std::string &name_in_file() const { return readers.empty() ? name : original; }
 };
 
 }  // namespace protrain::graph

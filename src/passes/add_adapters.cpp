@@ -336,7 +336,7 @@ std::vector<Candidate> candidates_of(const Graph &graph, Targets &targets, const
   for (const ValueId id : graph.weights()) {
     const std::string &name = graph.value(id).name;
     const auto split = std::ranges::find(splits, name, &graph::Split::name);
-    const std::string &in_file = split == splits.end() ? name : split->original;
+    const std::string &in_file = split == splits.end() ? name : split->name_in_file();
     const auto from = choices.declared.folded_from.find(in_file);
     targets.find(id);
     Candidate &candidate = candidates.emplace_back(Candidate{id, name, in_file, ""});

@@ -26,7 +26,9 @@ void say_what_was_split(PreparedModel &prepared) {
   for (const graph::Split &split : prepared.splits) {
     const auto finding = std::ranges::find(prepared.findings, split.name, &Finding::initializer);
     if (finding == prepared.findings.end()) continue;
-    finding->reason += fmt::format("; split from {}, which several places read", split.original);
+    finding->reason += split.readers.empty()
+                           ? fmt::format("; equal to {}, so the exporter stored it once", split.original)
+                           : fmt::format("; split from {}, which several places read", split.original);
   }
 }
 

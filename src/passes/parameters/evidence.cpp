@@ -83,7 +83,7 @@ std::vector<std::string> Declarations::unmatched() const {
 
 const std::string &Declarations::in_file(const std::string &initializer) const {
   const auto split = std::ranges::find(facts_.splits, initializer, &graph::Split::name);
-  return split == facts_.splits.end() ? initializer : split->original;
+  return split == facts_.splits.end() ? initializer : split->name_in_file();
 }
 
 bool Declarations::any_name(const std::string &initializer,

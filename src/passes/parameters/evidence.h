@@ -42,7 +42,7 @@ class Declarations {
   // Returns "" if there is no such parameter.
   std::string moved_from(const std::string &initializer) const;
 
-  // Returns the initializer's name in the file. A copy that split_merged() made has another name in the graph.
+  // Returns the initializer's name in the file. A copy that split_merged() made can have another name in the graph.
   const std::string &in_file(const std::string &initializer) const;
 
  private:
