@@ -373,9 +373,10 @@ PROTRAIN_CHECKED protrain_error *protrain_options_get(protrain_options *options,
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_options_help(protrain_options *options, const char **json);
 
-/* Sets the function that receives progress of long calls with these options: {"event":"profiling","done":3,"of":41}.
- * protrain_session_create and protrain_model_plan measure each kernel of the model that no earlier call has measured on
- * this machine; protrain_model_profile measures all of them. That takes seconds.
+/* Sets the function that receives progress of long calls with these options: {"event":"profiling","done":3,"of":41}
+ * before the fourth of 41 measurements. protrain_session_create and protrain_model_plan measure each kernel of the
+ * model that no earlier call has measured on this machine; protrain_model_profile measures all of them. That takes
+ * seconds.
  *   log:  the function to call, on the thread that is inside the call, or NULL for none. It must not use the options.
  *   user: passed to it unchanged; may be NULL.
  * Errors: ARG.

@@ -104,6 +104,8 @@ graph::FileDeclarations read_declarations(const ModelProto &proto, const std::ma
     }
   }
   declared.copies = copies_of_stored(proto, initializers);
+  declared.untrained_norms = norms_out_of_training(proto.graph());
+  declared.undropped = attentions_without_dropout(proto.graph());
   declared.unsmoothed = losses_without_smoothing(proto.graph());
   declared.undetached = readers_of_lost_detach(proto.graph(), declared.kinds);
   for (const TrainingInfo &info : proto.training_info()) {

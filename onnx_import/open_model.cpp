@@ -256,8 +256,9 @@ DimBindings OpenModel::all_dims(const DimBindings &dims) const {
   for (const auto &[name, value] : dims)
     require(known.contains(name), Code::arg, printable(name), "the model has no such dim; it has: {}",
             names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
-  require(unbound.empty(), Code::shape, storage_.model().path(), "dims without a value: {}; bind each to a number",
-          fmt::join(unbound, ", "));
+  require(unbound.empty(), Code::shape, storage_.model().path(),
+          "dims without a value: {}; bind each to a number, such as dim {}=8", fmt::join(unbound, ", "),
+          unbound.empty() ? "" : unbound.front());
   DimBindings all = dims;
   for (const std::string &name : names) {
     const std::vector<std::string> terms = terms_of(name, known);

@@ -96,6 +96,32 @@ std::vector<std::string> losses_without_smoothing(const GraphProto &graph) {
   return losses;
 }
 
+std::vector<std::string> norms_out_of_training(const GraphProto &graph) {
+  std::vector<std::string> norms;
+  for (const NodeProto &node : graph.node()) {
+    if (!is_onnx(node, "BatchNormalization")) continue;
+    const bool trains = std::any_of(node.attribute().begin(), node.attribute().end(), [](const auto &attribute) {
+      return attribute.name() == "training_mode" && attribute.i() != 0;
+    });
+    const TorchCall call = call_of(node);
+    const bool normalizes = call.target.find("batch_norm") != std::string_view::npos;
+    if (!trains && normalizes && argument_of(call, 5) == "True") norms.push_back(node.name());
+  }
+  return norms;
+}
+
+std::vector<std::string> attentions_without_dropout(const GraphProto &graph) {
+  std::vector<std::string> attentions;
+  for (const NodeProto &node : graph.node()) {
+    if (!is_onnx(node, "Attention") && !(is_onnx(node, "Dropout") && node.input_size() < 3)) continue;
+    const TorchCall call = call_of(node);
+    if (call.target != "torch.ops.aten.scaled_dot_product_attention.default") continue;
+    const std::optional<double> ratio = parse_real(argument_of(call, 4));
+    if (ratio && *ratio > 0) attentions.push_back(node.name());
+  }
+  return attentions;
+}
+
 std::vector<std::string> readers_of_lost_detach(const GraphProto &graph,
                                                 const std::map<std::string, graph::StoredKind> &kinds) {
   std::set<std::string_view> kept, trained;  // results of detach() in the file; values that depend on a parameter

@@ -25,6 +25,14 @@ std::optional<std::int64_t> padding_of(const NodeProto &node);
 // out, because ONNX's SoftmaxCrossEntropyLoss has no attribute for it.
 std::vector<std::string> losses_without_smoothing(const GraphProto &graph);
 
+// Returns the names of BatchNormalization nodes that use the batch's own statistics in PyTorch. The file has them in
+// the form for evaluation.
+std::vector<std::string> norms_out_of_training(const GraphProto &graph);
+
+// Returns the names of nodes of an attention that drops out probabilities in PyTorch. The file has a Dropout in the
+// form for evaluation, which drops nothing, or an Attention, which has no dropout.
+std::vector<std::string> attentions_without_dropout(const GraphProto &graph);
+
 // Returns the names of nodes that should read the result of a detach(), but read the value before the detach(). The
 // exporter's optimizer has dropped the Identity that stood for the call, so the file no longer stops the gradient
 // there. Only a detach() of a value that depends on a parameter counts. `kinds` says which initializers are parameters.

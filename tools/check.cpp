@@ -77,11 +77,11 @@ void print_doubts(const Json &about) {
   for (const Json &name : unmatched) fmt::print("  {}\n", plain(name));
 }
 
-// Prints "batch: 2 samples of 16 tokens, of input_ids".
+// Prints "batch: 2 samples of 16 tokens, of input_ids". A sample with a single integer has a class and no tokens.
 void print_batch(const Json &batch) {
   if (batch.is_null() || batch["input"] == "") return;
   const std::string tokens =
-      batch["tokens_per_sample"] == 0 ? "" : fmt::format(" of {} tokens", plain(batch["tokens_per_sample"]));
+      batch["tokens_per_sample"] <= 1 ? "" : fmt::format(" of {} tokens", plain(batch["tokens_per_sample"]));
   fmt::print("batch: {} samples{}, of {}\n", plain(batch["samples"]), tokens, plain(batch["input"]));
 }
 

@@ -47,18 +47,33 @@ std::string nearest_of(const std::string &word, const std::vector<std::string> &
   return nearest;
 }
 
+// Names that other tools give an option.
+struct OtherName {
+  std::string_view name, option;
+};
+constexpr OtherName kOtherNames[] = {{"lr", "learning-rate"},
+                                     {"batch-size", "batch"},
+                                     {"seq-len", "sequence"},
+                                     {"sequence-length", "sequence"},
+                                     {"max-grad-norm", "clip-norm"},
+                                     {"gradient-clipping", "clip-norm"},
+                                     {"gradient-accumulation-steps", "accumulation"}};
+
 // Returns the message about an unknown option. `word` is the option with its dashes, and without a value.
 std::string about_unknown_option(const CLI::App &command, const std::string &word) {
   const std::string name = word.substr(std::min(word.find_first_not_of('-'), word.size()));
   if (command.get_option_no_throw(word) != nullptr)
     return fmt::format("{0} belongs behind the command: protrain {1} ... {0}", word, command.get_name());
-  if (name == "batch" || name == "sequence")
-    return fmt::format("there is no option {0} of {1}; use --dim {2}=N", word, command.get_name(), name);
+  const auto *const other = std::ranges::find(kOtherNames, name, &OtherName::name);
+  const std::string meant(other != std::end(kOtherNames) ? other->option : name);
+  const bool known = command.get_option_no_throw("--" + meant) != nullptr;
+  if (!known && (meant == "batch" || meant == "sequence"))
+    return fmt::format("there is no option {0} of {1}; use --dim {2}=N", word, command.get_name(), meant);
 
   std::vector<std::string> names;
   for (const CLI::Option *option : command.get_options())
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
-  const std::string nearest = word.starts_with("--") ? nearest_of(name, names) : "";
+  const std::string near = word.starts_with("--") ? nearest_of(name, names) : "", nearest = known ? meant : near;
   if (nearest.empty()) return fmt::format("there is no option {}; --help lists all options", word);
   return fmt::format("there is no option {}; did you mean --{}?", word, nearest);
 }

@@ -41,12 +41,12 @@ std::string clock_text(double seconds) {
 
 }  // namespace
 
-Progress::Progress(std::FILE *out, std::uint64_t before, std::uint64_t steps, std::string unit)
+Progress::Progress(std::FILE *out, std::uint64_t before, std::uint64_t steps, std::string unit, bool may_draw)
     : out_(out),
       before_(before),
       steps_(steps),
       unit_(std::move(unit)),
-      bar_(can_draw(out)),
+      bar_(may_draw && can_draw(out)),
       last_shown_(seconds_now()) {}
 
 Progress::~Progress() {
@@ -57,7 +57,7 @@ Progress::~Progress() {
 std::string Progress::summary(std::uint64_t done, float loss) const {
   const float shown = std::isnan(loss) ? std::fabs(loss) : loss;  // the sign of a NaN says nothing
   return fmt::format("step {}/{}  loss {:.4f}  {} {}/s  {} left", before_ + done, before_ + steps_, shown,
-                     count_text(units_per_second_), unit_,
+                     count_text(step_units_ / std::max(step_seconds_, 1e-9)), unit_,
                      clock_text(static_cast<double>(steps_ - done) * step_seconds_));
 }
 
@@ -82,7 +82,7 @@ void Progress::say(const std::string &line) {
 void Progress::step(std::uint64_t done, float loss, double seconds, double units) {
   const double past = done <= 2 ? 0 : kMemory;  // the first step, which warms caches, does not count
   step_seconds_ = past * step_seconds_ + (1 - past) * seconds;
-  units_per_second_ = past * units_per_second_ + (1 - past) * units / std::max(seconds, 1e-9);
+  step_units_ = past * step_units_ + (1 - past) * units;
   const double since = seconds_now() - last_shown_;
   const std::uint64_t stride = std::max<std::uint64_t>(steps_ / kLines, 1);
   const bool due = bar_ ? since >= kBarSeconds : since >= kLineSeconds || done % stride == 0;

@@ -10,8 +10,9 @@ namespace tool {
 class Progress {
  public:
   // The run takes `steps` steps. `before` is the number of steps of the runs that it resumes. `unit` is "tokens" or
-  // "samples": what the argument `units` of step() counts.
-  Progress(std::FILE *out, std::uint64_t before, std::uint64_t steps, std::string unit);
+  // "samples": what the argument `units` of step() counts. `may_draw` allows a bar on a terminal. A launcher of several
+  // ranks gives them a terminal, although their output often goes to a file.
+  Progress(std::FILE *out, std::uint64_t before, std::uint64_t steps, std::string unit, bool may_draw);
   ~Progress();  // ends the bar's line
   Progress(const Progress &) = delete;
   Progress &operator=(const Progress &) = delete;
@@ -30,9 +31,8 @@ class Progress {
   std::string unit_;
   bool bar_;
   bool drawn_ = false;
-  double last_shown_;        // seconds of the steady clock
-  double step_seconds_ = 0;  // running means
-  double units_per_second_ = 0;
+  double last_shown_;                         // seconds of the steady clock
+  double step_seconds_ = 0, step_units_ = 0;  // running means
 };
 
 }  // namespace tool

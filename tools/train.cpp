@@ -43,6 +43,7 @@ using Json = nlohmann::ordered_json;
 struct TrainFlags {
   std::string model, metrics, export_path, adapter_path, report;
   std::optional<std::uint64_t> steps;  // 0: only writes what the session begins with
+  std::uint64_t until = 0;             // in place of steps: the last step, over all runs; 0: not given
   std::uint64_t epochs = 0;            // in place of steps; 0: not given
   CheckpointFlags save;
   EvaluationFlags evaluation;
@@ -302,24 +303,21 @@ void Training::begin() {
   if (rank_.leads()) announce(session_, record_);
   batches_.settle(session_);
   if (rank_.leads() && !batches_.packing().empty()) fmt::print("{}\n", batches_.packing());
-  // Epochs are counted over all runs. A resumed run takes only the steps that are still missing.
+  // --until-step and --epochs count over all runs. A resumed run takes only the steps that are still missing.
   const std::uint64_t before = record_.before;
-  steps_ = flags_.steps.value_or(0);
-  if (flags_.epochs > 0) {
-    const std::uint64_t all = batches_.steps_of(flags_.epochs, accumulation() * rank_.count);
-    steps_ = all - std::min(all, before);
-  }
+  const std::uint64_t all =
+      flags_.epochs > 0 ? batches_.steps_of(flags_.epochs, accumulation() * rank_.count) : flags_.until;
+  steps_ = flags_.steps.value_or(all - std::min(all, before));
   note_stop_signals();  // from here on a signal leaves no trial behind
   if (!flags_.adapter_path.empty()) require_adapters_writable(session_, flags_.adapter_path, rank_);
   if (rank_.leads() && before > 0) fmt::print("goes on after step {}\n", before);
-  if (rank_.leads() && flags_.epochs > 0 && steps_ == 0)
-    fmt::print("nothing is left to do: {} epochs take no more than {} steps\n", flags_.epochs, before);
+  if (rank_.leads() && steps_ == 0) fmt::print("nothing is left to do: step {} is the last\n", all);
   metrics_.emplace(flags_.metrics, before);
 }
 
 void Training::take_steps() {
   std::optional<Progress> progress;
-  if (rank_.leads()) progress.emplace(stdout, record_.before, steps_, batches_.unit());
+  if (rank_.leads()) progress.emplace(stdout, record_.before, steps_, batches_.unit(), rank_.count == 1);
   while (record_.steps < steps_ && !exhausted_) {
     stopped_ = ends_by_signal(session_, rank_);
     if (stopped_) return;
@@ -404,6 +402,11 @@ int Training::run() {
     fmt::print("ended after step {}: no evaluation was better than that of step {}\n", record_.last_step(),
                checkpoints_.best()->step);
   const Results results = write_results(session_, flags_, checkpoints_, record_);
+  if (rank_.leads() && !results.written.empty())
+    fmt::print("wrote the state after step {}: {}\n", record_.last_step(), fmt::join(results.written, ", "));
+  if (exhausted_ && rank_.leads() && !flags_.export_path.empty() && !flags_.save.directory.empty())
+    fmt::print("to export step {}: --steps 0 --resume {}/best.json --export FILE\n", checkpoints_.best()->step,
+               flags_.save.directory);
   if (!results.failures.empty()) std::rethrow_exception(results.failures.front());
   // If a signal stopped the run, returns 128 + the number of the signal. If only other ranks have received the signal,
   // its number is not known here, and the number of SIGINT (Ctrl-C) is taken.
@@ -424,7 +427,8 @@ int write_without_steps(protrain_session *session, const TrainFlags &flags, cons
 
 void require_sense(const TrainFlags &flags) {
   const bool evaluates = flags.evaluation.asked();
-  if (!flags.steps && flags.epochs == 0) throw UsageError("--steps is required, or --epochs");
+  if (!flags.steps && flags.until == 0 && flags.epochs == 0)
+    throw UsageError("--steps is required, or --until-step, or --epochs");
   if (flags.save.every > 0 && flags.save.directory.empty()) throw UsageError("--save-every needs --save DIR");
   if (flags.save.keep > 0 && flags.save.directory.empty()) throw UsageError("--keep needs --save DIR");
   if ((flags.evaluation.every > 0 || flags.evaluation.patience > 0) && !evaluates)
@@ -504,13 +508,18 @@ void add_train(CLI::App &app, int &status) {
                           "N: how many steps this run takes; 0: none, and no data are read, to write --export or "
                           "--save-adapter from a checkpoint (--resume)");
   steps->check(whole_number("N"));
+  CLI::Option *until =
+      command->add_option("--until-step", flags->until,
+                          "N, instead of --steps: until step N, counted over all runs that resume one another");
+  until->check(positive_number())->excludes(steps);
   command
       ->add_option(
           "--epochs", flags->epochs,
           "N, instead of --steps: until every window of tokens, or every row of the arrays, was taken N times, "
           "counted over all runs that resume one another")
       ->check(positive_number())
-      ->excludes(steps);
+      ->excludes(steps)
+      ->excludes(until);
   flags->data.add_to(*command);
   command
       ->add_option("--shuffle", flags->data.shuffle,

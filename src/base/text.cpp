@@ -154,6 +154,16 @@ bool glob_match(std::string_view pattern, std::string_view text) {
   return pattern.find_first_not_of('*', p) == kNone;
 }
 
+std::string about_wider_pattern(const std::string &pattern, const std::vector<std::string> &names) {
+  const std::string wider = "*" + pattern + "*";
+  std::vector<std::string> matched;
+  std::ranges::copy_if(names, std::back_inserter(matched), [&](const auto &name) { return glob_match(wider, name); });
+  std::ranges::sort(matched);
+  const auto count = std::ranges::unique(matched).begin() - matched.begin();
+  if (count == 0) return "";
+  return fmt::format("; a pattern matches whole names, and \"{}\" matches {}", printable(wider), count);
+}
+
 bool any_glob(std::string_view patterns, std::string_view text) {
   const std::vector<std::string> all = split(patterns, '|');
   return std::any_of(all.begin(), all.end(), [&](const std::string &pattern) { return glob_match(pattern, text); });

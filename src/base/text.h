@@ -35,6 +35,9 @@ bool one_of(std::string_view word, std::initializer_list<std::string_view> words
 // True if the pattern matches the whole text. `*` matches any number of characters, and `?` exactly one. Every other
 // character matches itself, even '.' and '/'.
 bool glob_match(std::string_view pattern, std::string_view text);
+// For an error about a glob pattern that matches none of `names`: says how many different names contain what it
+// matches. Returns "" if there are none.
+std::string about_wider_pattern(const std::string &pattern, const std::vector<std::string> &names);
 bool any_glob(std::string_view patterns, std::string_view text);  // several patterns separated by '|'
 
 // Returns the 64-bit FNV-1a hash, which is the same on every machine. To hash a text in parts, pass the hash of the

@@ -80,6 +80,29 @@ void find_lost_smoothing(const AlarmFacts &facts, std::vector<Alarm> &found) {
                                some_names(nodes), nodes.size() == 1 ? "has" : "have")});
 }
 
+// Finds norms that were exported in training mode, and that use running statistics in the file.
+void find_lost_batch_norms(const AlarmFacts &facts, std::vector<Alarm> &found) {
+  if (facts.settings.batch_norm != passes::BatchNorm::as_exported) return;
+  std::vector<std::string> nodes;
+  for (const std::string &name : facts.file.declared().untrained_norms) nodes.push_back(printable(name, 80));
+  if (nodes.empty()) return;
+  found.push_back({"batch_norm_lost", nodes.front(),
+                   fmt::format("{} {} the statistics of each batch in PyTorch, and running ones in the file, because "
+                               "the exporter dropped the training mode; set the option batch_norm=train, or =frozen if "
+                               "that is meant",
+                               some_names(nodes), nodes.size() == 1 ? "uses" : "use")});
+}
+
+void find_lost_dropout(const AlarmFacts &facts, std::vector<Alarm> &found) {
+  std::vector<std::string> nodes;
+  for (const std::string &name : facts.file.declared().undropped) nodes.push_back(printable(name, 80));
+  if (nodes.empty()) return;
+  found.push_back({"dropout_lost", nodes.front(),
+                   fmt::format("{} {} to an attention with dropout in PyTorch, which the exporter dropped; write the "
+                               "attention with a Dropout of its own (attn_implementation=\"eager\" in transformers)",
+                               some_names(nodes), nodes.size() == 1 ? "belongs" : "belong")});
+}
+
 void find_resting_groups(const AlarmFacts &facts, std::vector<Alarm> &found) {
   const Graph &graph = facts.training.graph;
   for (std::size_t g = 0; g < facts.groups.groups.size(); ++g) {
@@ -159,6 +182,8 @@ std::vector<Alarm> find_alarms(const AlarmFacts &facts) {
   find_missing_gradients(facts, found);
   find_lost_detach(facts, found);
   find_lost_smoothing(facts, found);
+  find_lost_batch_norms(facts, found);
+  find_lost_dropout(facts, found);
   find_resting_groups(facts, found);
   find_frozen_between(facts, found);
   return found;

@@ -32,7 +32,9 @@ graph::ValueId find_loss(const graph::Graph &graph) {
     found += fmt::format("{}{} {}", found.empty() ? "" : ", ", value.name, to_text(value.type));
   }
   fail(Code::graph, "loss",
-       "the model has no scalar float32 output to train on, only {}; set the option loss, or export it with its loss",
+       "the model has no scalar float32 output to train on, only {}; set the option loss (loss=cross_entropy for "
+       "logits, "
+       "and loss_shift=1 if they are a language model's), or export it with its loss",
        found.empty() ? "none at all" : found);
 }
 

@@ -211,9 +211,24 @@ struct OwnDefault {
 };
 constexpr OwnDefault kOwnDefaults[] = {{"weight_decay", "adam|sgd|adagrad|lion", "0"}, {"beta2", "lion", "0.99"}};
 
+// Names that other tools give an option, and what to say of them.
+struct OtherName {
+  std::string_view name, hint;
+};
+constexpr OtherName kOtherNames[] = {{"lr", "'learning_rate'"},
+                                     {"batch", "'dim', such as batch=8"},
+                                     {"batch_size", "'dim', such as batch=8"},
+                                     {"sequence_length", "'dim', such as sequence=512"},
+                                     {"max_grad_norm", "'clip_norm'"},
+                                     {"gradient_clipping", "'clip_norm'"},
+                                     {"gradient_accumulation_steps", "'accumulation'"}};
+
 const OptionRow &row_of(const std::string &key) {
   const auto *const row = std::ranges::find(kOptions, key, &OptionRow::key);
   if (row != std::end(kOptions)) return *row;
+  const auto *const other = std::ranges::find(kOtherNames, key, &OtherName::name);
+  if (other != std::end(kOtherNames))
+    fail(Code::arg, key, "there is no option '{}'; did you mean {}?", key, other->hint);
   std::vector<std::string_view> keys;
   for (const OptionRow &r : kOptions) keys.push_back(r.key);
   const std::string nearest = nearest_word(key, keys);

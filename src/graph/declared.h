@@ -44,6 +44,10 @@ struct FileDeclarations {
   // Nodes with an input that passes through detach() in PyTorch. The file lacks this detach(), because the exporter's
   // optimizer dropped it.
   std::vector<std::string> undetached = {};
+  // BatchNormalization nodes that train in PyTorch, and that the exporter wrote in the form for evaluation.
+  std::vector<std::string> untrained_norms = {};
+  // Nodes of attentions whose dropout in PyTorch is missing in the file.
+  std::vector<std::string> undropped = {};
   // Nodes that compute a cross entropy whose label smoothing in PyTorch is missing in the file.
   std::vector<std::string> unsmoothed = {};
 };

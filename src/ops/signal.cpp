@@ -30,7 +30,7 @@ void require_complex(const NodeTypes &types, const Type &x, std::size_t least_ra
           "{} takes (..., 1) for real and (..., 2) for complex numbers, not {}", types.node.op, to_text(x));
 }
 
-// x (..., length, ..., 1 or 2) -> (..., bins, ..., 2)
+// x (..., length, ..., 1 or 2) -> (..., bins, ..., 1 or 2)
 std::vector<Type> infer_dft(const NodeTypes &types) {
   Type x = float_input(types, 0);
   require_complex(types, x, 2);
@@ -38,7 +38,7 @@ std::vector<Type> infer_dft(const NodeTypes &types) {
   const Fourier fourier = fourier_of(types.node, x.shape);
   number(types, 1, "dft_length", fourier.length);
   x.shape[fourier.axis] = fourier.bins;
-  x.shape.back() = 2;
+  x.shape.back() = fourier.parts;
   return {x};
 }
 
@@ -91,31 +91,39 @@ Fourier fourier_of(const Node &node, const Shape &x) {
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", -2), x.size(), subject);
   require(axis + 1 < x.size(), Code::graph, subject,
           "the last axis holds real and imaginary parts; {} cannot transform it", node.op);
+  const bool inverse = node.attributes.integer("inverse", 0) != 0;
+  const bool half = node.attributes.integer("onesided", 0) != 0, reads_half = half && inverse;
+  require(!half || x.back() == (inverse ? 2 : 1), Code::graph, subject,
+          "onesided transforms real numbers forwards and complex ones backwards, not {}", to_text(x));
   const std::vector<std::int64_t> given = node.attributes.integers("dft_length");
-  Fourier fourier = {.axis = axis,
-                     .length = given.empty() ? x[axis] : given[0],
-                     .bins = 0,
-                     .inverse = node.attributes.integer("inverse", 0) != 0};
-  const bool half = node.attributes.integer("onesided", 0) != 0;
-  require(!half || (x.back() == 1 && !fourier.inverse), Code::unsupported, subject,
-          "onesided is supported only forwards and for real numbers");
-  fourier.bins = half ? fourier.length / 2 + 1 : fourier.length;
-  return fourier;
+  const std::int64_t length = !given.empty() ? given[0] : reads_half ? 2 * (x[axis] - 1) : x[axis];
+  return {.axis = axis,
+          .length = length,
+          .terms = reads_half ? length / 2 + 1 : length,
+          .bins = half && !inverse ? length / 2 + 1 : length,
+          .parts = reads_half ? 1 : 2,
+          .inverse = inverse};
 }
+
+// If a transform reads half of the terms, each of the others is the conjugate of one that it reads, and the two add up
+// to twice a real part. The first term and the middle one have no such partner.
 
 std::vector<double> fourier_matrix(const Fourier &fourier, std::int64_t rows, std::int64_t parts) {
   const std::int64_t length = fourier.length;
   const double turn = (fourier.inverse ? 2 : -2) * std::numbers::pi / static_cast<double>(length);
   const double scale = fourier.inverse ? 1 / static_cast<double>(length) : 1;
-  std::vector<double> matrix(static_cast<std::size_t>(rows * parts * fourier.bins * 2));
-  for (std::int64_t i = 0, at = 0; i < rows; ++i)
+  std::vector<double> matrix(static_cast<std::size_t>(rows * parts * fourier.bins * fourier.parts));
+  for (std::int64_t i = 0, at = 0; i < rows; ++i) {
+    const bool has_partner = fourier.parts == 1 && i != 0 && 2 * i != length;
+    const double weight = has_partner ? 2 * scale : scale;
     for (std::int64_t part = 0; part < parts; ++part)
       for (std::int64_t bin = 0; bin < fourier.bins; ++bin) {
         const double angle = turn * static_cast<double>(i * bin % length);
-        const double real = scale * std::cos(angle), imaginary = scale * std::sin(angle);
+        const double real = weight * std::cos(angle), imaginary = weight * std::sin(angle);
         matrix[static_cast<std::size_t>(at++)] = part == 0 ? real : -imaginary;
-        matrix[static_cast<std::size_t>(at++)] = part == 0 ? imaginary : real;
+        if (fourier.parts == 2) matrix[static_cast<std::size_t>(at++)] = part == 0 ? imaginary : real;
       }
+  }
   return matrix;
 }
 

@@ -366,8 +366,13 @@ std::vector<Candidate> candidates_of(const Graph &graph, Targets &targets, const
 void require_matches(const AdapterRequest &request, const std::vector<Candidate> &candidates,
                      const std::vector<std::size_t> &matched) {
   const std::string pattern = printable(request.pattern);
-  if (!request.one_module)
-    return require(!matched.empty(), Code::arg, "lora", "the pattern \"{}\" matches no parameter", pattern);
+  if (!request.one_module) {
+    if (!matched.empty()) return;
+    std::vector<std::string> names;
+    for (const Candidate &candidate : candidates) names.push_back(candidate.name);
+    fail(Code::arg, "lora", "the pattern \"{}\" matches no parameter{}", pattern,
+         about_wider_pattern(request.pattern, names));
+  }
   require(
       !matched.empty(), Code::mismatch, pattern,
       "no parameter that can be adapted belongs to this module of the adapter; a file with the option adapter_names "

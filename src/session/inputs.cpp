@@ -59,7 +59,8 @@ void Inputs::require_taken(std::size_t i, DType dtype, const Shape &shape) const
     if (shape_in(v, i) == shape) return;
     shapes.push_back(to_text(shape_in(v, i)));
   }
-  fail(Code::shape, name(i), "input {} has shape {}, not {}", name(i), fmt::join(shapes, " or "), to_text(shape));
+  fail(Code::shape, name(i), "input {} has shape {}, not {}; the option shapes gives a session further shapes", name(i),
+       fmt::join(shapes, " or "), to_text(shape));
 }
 
 void Inputs::note(std::size_t i, const Shape &shape, const void *data) {

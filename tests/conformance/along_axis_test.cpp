@@ -75,6 +75,7 @@ TEST_P(TopKKernel, ValuesAndPlacesOfEither) {
       expect_reference({"TopK", attributes, {random_floats({6, 9, 5}, 6)}, {true, true}});
       expect_reference({"TopK", attributes, {Array::filled({DType::f32, {6, 9, 5}}, 1)}, {true, true}});
       expect_reference({"TopK", attributes, {random_floats({6, 9, 5}, 7)}, {false, true}});
+      expect_reference({"TopK", attributes, {random_integers({6, 9, 5}, 8, -3, 4)}, {true, true}});
     }
 }
 

@@ -223,18 +223,31 @@ TEST(Evidence, PatternsReachCopies) {
   HandBuilt b;
   const ValueId x = b.add("Mul", {b.input("x", {2, 4}), b.initializer("ones", {4})});
   b.graph.outputs = {b.add("Mul", {b.add("Tanh", {x}), b.initializer("ones/2", {4})})};
-  const passes::FileFacts facts = {.splits = {{.name = "ones/2", .original = "ones", .readers = {}}}};
+  const passes::FileFacts facts = {.splits = {{.name = "ones/2", .original = "ones", .readers = {{"y", 1}}}}};
   const auto found = judged(b.graph, {.frozen = {"ones"}}, {}, facts);
   EXPECT_TRUE(is_frozen(found.at("ones")));
   EXPECT_TRUE(is_frozen(found.at("ones/2")));
   EXPECT_TRUE(is_trained(judged(b.graph, {.frozen = {"ones/2"}}, {}, facts).at("ones")));
 }
 
+// A copy without readers has its own name in the file, as an Identity of the tensor that the exporter stored.
+TEST(Evidence, PatternsReachCopiesThatTheFileNamesByTheirOwnNamesAlone) {
+  HandBuilt b;
+  const ValueId x = b.add("Mul", {b.input("x", {2, 4}), b.initializer("first.weight", {4})});
+  b.graph.outputs = {b.add("Mul", {b.add("Tanh", {x}), b.initializer("second.weight", {4})})};
+  const passes::FileFacts facts = {.splits = {{.name = "second.weight", .original = "first.weight", .readers = {}}}};
+  const auto first = judged(b.graph, {.frozen = {"first.*"}}, {}, facts);
+  EXPECT_TRUE(is_frozen(first.at("first.weight")));
+  EXPECT_TRUE(is_trained(first.at("second.weight")));
+  EXPECT_TRUE(is_frozen(judged(b.graph, {.frozen = {"second.*"}}, {}, facts).at("second.weight")));
+}
+
 TEST(Evidence, EqualVectorsThatWereNotAllParametersAreDoubtful) {
   HandBuilt b;
   const ValueId x = b.add("Mul", {b.input("x", {2, 4}), b.initializer("norm.weight", {4})});
   b.graph.outputs = {b.add("Mul", {b.add("Tanh", {x}), b.initializer("norm.weight/2", {4})})};
-  const passes::FileFacts facts = {.splits = {{.name = "norm.weight/2", .original = "norm.weight", .readers = {}}}};
+  const passes::FileFacts facts = {
+      .splits = {{.name = "norm.weight/2", .original = "norm.weight", .readers = {{"y", 1}}}}};
   graph::FileDeclarations declared = {.kinds = {{"norm.weight", StoredKind::parameter}}};
   const auto alone = judged(b.graph, {.declared = declared}, {}, facts);
   EXPECT_FALSE(is_sure(alone.at("norm.weight")));

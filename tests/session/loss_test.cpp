@@ -145,8 +145,9 @@ TEST_F(Gpt2, IsCheckedAndPlanned) {
   const auto bare = nlohmann::json::parse(draft::check_model(options_with(kDims), model));
   EXPECT_FALSE(bare["trainable"]);
   EXPECT_EQ(bare["problems"][0]["text"],
-            "the model has no scalar float32 output to train on, only linear float32[2, 32, 512]; set the option loss, "
-            "or export it with its loss");
+            "the model has no scalar float32 output to train on, only linear float32[2, 32, 512]; set the option loss "
+            "(loss=cross_entropy for logits, and loss_shift=1 if they are a language model's), or export it with its "
+            "loss");
   draft::Options paper = options_with(shifted + Pairs{{"hardware", "rtx3090"}});
   EXPECT_TRUE(nlohmann::json::parse(draft::plan_model(paper, model, nullptr))["feasible"]);
 }

@@ -249,8 +249,33 @@ void drop_smoothing(Case &run) {
   run.outputs = {test::value("loss", test::kFloat, {})};
 }
 
+std::string called_in_pytorch(const std::string &target, const std::string &arguments) {
+  return test::field(
+      9, test::pair("pkg.torch.onnx.fx_node", "%m0 : [num_users=1] = call_function[target=torch.ops.aten." + target +
+                                                  ".default](args = (" + arguments + "), kwargs = {})"));
+}
+
+// In PyTorch, the norm is in training mode.
+void leave_training(Case &run) {
+  run.constants = {test::floats("variance", {kHidden}, std::vector<float>(kHidden, 1)),
+                   test::floats("mean", {kHidden}, std::vector<float>(kHidden, 0)),
+                   test::floats("scale", {kHidden}, std::vector<float>(kHidden, 0.5F)),
+                   test::floats("shift", {kHidden}, std::vector<float>(kHidden, 0.25F))};
+  run.middle = {node("BatchNormalization", {"h0", "scale", "shift", "mean", "variance"}, {"m0"}) +
+                called_in_pytorch("_native_batch_norm_legit_functional", "%h0, %w, %b, %mean, %var, True, 0.1, 1e-05")};
+}
+
+// In PyTorch, attention drops a fifth of its probabilities.
+void drop_dropout(Case &run) {
+  run.constants = {test::floats("ratio", {}, {0.2F})};
+  run.middle = {node("Dropout", {"h0", "ratio"}, {"m0"}) +
+                called_in_pytorch("scaled_dot_product_attention", "%q, %k, %v, None, 0.2")};
+}
+
 std::vector<Fault> wrong_graphs() {
   return {
+      {"TrainingModeDropped", leave_training, "batch_norm_lost", "make_m0"},
+      {"DropoutDropped", drop_dropout, "dropout_lost", "make_m0"},
       {"DetachedByRound", between("Round"), "no_gradient", "layers.0.weight"},
       {"DetachedByFloor", between("Floor"), "no_gradient", "layers.0.bias"},
       {"DetachedBySign", between("Sign"), "no_gradient", "layers.0.weight"},

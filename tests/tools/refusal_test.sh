@@ -24,6 +24,8 @@ train 2 'no option --learnig-rate; did you mean --learning-rate?' --learnig-rate
 train 2 'no option --learning_rate; did you mean --learning-rate?' --learning_rate=1
 train 2 'no option --warmup; did you mean --warmup-steps?' --warmup 3
 train 2 'no option --seq; did you mean --sequence?' --seq 3
+train 2 'no option --batch-size; did you mean --batch?' --batch-size 8
+train 2 'no option --lr; did you mean --learning-rate?' --lr 0.1
 refused 2 'no option --batch of plan; use --dim batch=N' plan "$model" --batch 8
 refused 2 '^protrain: --batch belongs behind the command: protrain train ... --batch' --batch 8 train "$model" --steps 1
 train 2 '^protrain: --batch is given more than once' --batch 8 --batch 9
@@ -35,6 +37,7 @@ refused 2 "^protrain: 'two.onnx' is one word too many for check" check "$model" 
 refused 2 "^protrain: --steps: '99999999999999999999' is too large" train "$model" --steps 99999999999999999999
 train 2 "^protrain: --labels: 'other' is none of same|next" --labels other
 train 2 "did you mean 'learning_rate'" --set learning_rat=1
+train 2 "no option 'batch_size'; did you mean 'dim', such as batch=8?" --set batch_size=8
 train 2 'key=value' --set seed
 train 2 'learning_rate' --learning-rate -1
 train 2 'in B, KB, MB, .* or TiB' --memory 6M

@@ -70,12 +70,12 @@ class TopKKernel : public CpuKernel {
   const TopKLine top_;
 };
 
-template <template <typename> class KernelOf>
-KernelPtr make_by_number(const KernelRequest &request) {
+template <template <typename> class KernelOf, typename... Arguments>
+KernelPtr make_by_number(const KernelRequest &request, Arguments... arguments) {
   const graph::Type &operand = request.inputs.at(0);
-  if (operand.dtype == DType::i64) return std::make_unique<KernelOf<std::int64_t>>(request);
-  if (operand.dtype == DType::i32) return std::make_unique<KernelOf<std::int32_t>>(request);
-  return make_by_float<KernelOf>(request, operand);
+  if (operand.dtype == DType::i64) return std::make_unique<KernelOf<std::int64_t>>(request, arguments...);
+  if (operand.dtype == DType::i32) return std::make_unique<KernelOf<std::int32_t>>(request, arguments...);
+  return make_by_float<KernelOf>(request, operand, arguments...);
 }
 }  // namespace
 
@@ -84,7 +84,7 @@ KernelPtr make_cumsum(const KernelRequest &request, int) { return make_by_number
 KernelPtr make_arg(const KernelRequest &request, int) { return make_by_number<ArgKernel>(request); }
 
 KernelPtr make_topk(const KernelRequest &request, int team_size) {
-  return make_by_float<TopKKernel>(request, request.inputs.at(0), team_size);
+  return make_by_number<TopKKernel>(request, team_size);
 }
 
 }  // namespace protrain::backend::cpu

@@ -83,9 +83,6 @@ KernelPtr make_cumsum(const KernelRequest &request, DeviceState &) { return by_n
 
 KernelPtr make_arg(const KernelRequest &request, DeviceState &) { return by_number<Arg>(request); }
 
-KernelPtr make_topk(const KernelRequest &request, DeviceState &) {
-  return by_float(request, request.inputs.at(0),
-                  [&]<typename T>(T) -> KernelPtr { return std::make_unique<TopK<T>>(request); });
-}
+KernelPtr make_topk(const KernelRequest &request, DeviceState &) { return by_number<TopK>(request); }
 
 }  // namespace protrain::backend::cuda

@@ -15,17 +15,18 @@ using Integers = std::vector<std::int64_t>;
 
 constexpr std::int64_t kMostTerms = std::int64_t{1} << 25;  // elements of a matrix
 
-// Computes a DFT along one axis: (..., length, ..., parts) -> (..., bins, ..., 2). The last axis holds the real part
-// and, unless `parts` is 1, the imaginary part. For the product, the transformed axis is moved directly before the last
-// axis, and afterwards it is moved back.
+// Computes a DFT along one axis: (..., length, ..., parts) -> (..., bins, ..., parts of the results). The last axis
+// holds the real part and, unless it has one element, the imaginary part. For the product, the transformed axis is
+// moved directly before the last axis, and afterwards it is moved back.
 bool dft(Canonical &c, Node &node) {
   if (has(node, 1) || has(node, 2)) return false;
   const Type result = c.infer(node).at(0);
   ValueId x = node.inputs.at(0);
   const ops::Fourier fourier = ops::fourier_of(node, c.shape(x));
   const auto axis = static_cast<std::int64_t>(fourier.axis);
-  const std::int64_t rows = std::min(c.shape(x)[fourier.axis], fourier.length), parts = c.shape(x).back();
-  require(rows * parts <= kMostTerms / 2 && fourier.bins * 2 <= kMostTerms / std::max<std::int64_t>(1, rows * parts),
+  const std::int64_t rows = std::min(c.shape(x)[fourier.axis], fourier.terms), parts = c.shape(x).back();
+  const std::int64_t columns = fourier.bins * fourier.parts;
+  require(rows * parts <= kMostTerms / 2 && columns <= kMostTerms / std::max<std::int64_t>(1, rows * parts),
           Code::limit, node.name, "a transform of {} elements is too long", fourier.length);
   x = c.add("Slice", {x}, {{"starts", Integers{0}}, {"ends", Integers{rows}}, {"axes", Integers{axis}}});
   const auto rank = static_cast<std::int64_t>(c.shape(x).size());
@@ -38,13 +39,13 @@ bool dft(Canonical &c, Node &node) {
   x = c.transpose(x, there);
   Shape moved = c.shape(x);
   const std::int64_t count = element_count({moved.begin(), moved.end() - 2});
-  const Type type = {result.dtype, {rows * parts, fourier.bins * 2}};
-  const ValueId matrix = c.constant(fmt::format("DFT {} {} {}", fourier.length, fourier.inverse, parts), type, [&] {
-    return graph::Array::from_doubles(type, ops::fourier_matrix(fourier, rows, parts));
-  });
+  const Type type = {result.dtype, {rows * parts, columns}};
+  const std::string key = fmt::format("DFT {} {} {} {}", fourier.length, fourier.inverse, parts, fourier.parts);
+  const ValueId matrix = c.constant(
+      key, type, [&] { return graph::Array::from_doubles(type, ops::fourier_matrix(fourier, rows, parts)); });
   x = c.add("MatMul", {c.reshape(x, {count, rows * parts}), matrix});
   moved.end()[-2] = fourier.bins;
-  moved.back() = 2;
+  moved.back() = fourier.parts;
   c.become(node, "Transpose", {c.reshape(x, moved)}, {{"perm", back}});
   return true;
 }

@@ -384,8 +384,9 @@ void require_used(const std::vector<std::string> &patterns, const std::vector<st
                   const char *option) {
   for (const std::string &pattern : patterns) {
     const bool used = std::ranges::any_of(eligible, [&](const std::string &name) { return glob_match(pattern, name); });
-    require(used, Code::arg, option, "the pattern \"{}\" matches no initializer that can be a parameter",
-            printable(pattern));
+    if (!used)
+      fail(Code::arg, option, "the pattern \"{}\" matches no initializer that can be a parameter{}", printable(pattern),
+           about_wider_pattern(pattern, eligible));
   }
 }
 
