@@ -53,6 +53,22 @@ struct TrainFlags {
 
 void warn(const std::string &text) { tell("protrain: warning: {}\n", text); }
 
+// Warns of values that may or may not be parameters, and of declared parameters that the file lacks.
+void warn_of_doubts(const Json &doubtful) {
+  constexpr std::size_t kMostNamed = 3;
+  if (doubtful.empty()) return;
+  const auto unsure = doubtful["count"].get<std::size_t>();
+  std::vector<std::string> found;
+  if (unsure > 0) found.push_back(fmt::format("{} values may or may not be parameters", unsure));
+  if (!doubtful["unmatched"].empty()) found.emplace_back("declared parameters are in no initializer");
+  std::vector<std::string> names = doubtful["names"].get<std::vector<std::string>>();
+  for (const Json &name : doubtful["unmatched"]) names.push_back(name.get<std::string>());
+  const bool more = names.size() > kMostNamed;
+  names.resize(std::min(names.size(), kMostNamed));
+  warn(fmt::format("{} ({}{}); protrain check says why, and what settles it", fmt::join(found, ", and "),
+                   fmt::join(names, ", "), more ? ", ..." : ""));
+}
+
 void alarm(const Json &about) { tell("protrain: alarm: {}\n", about.value("text", "")); }
 
 // A log callback that shows the session's warnings and alarms. It keeps the newest step's line in the string `user`.
@@ -108,6 +124,7 @@ void announce(protrain_session *session, RunRecord &record) {
         about.value("predicted_seconds", 0.0));
   std::fflush(stdout);
   for (const Json &warning : about.value("warnings", Json::array())) warn(warning.get<std::string>());
+  warn_of_doubts(about.value("doubtful", Json::object()));
   for (const Json &known : about.value("alarms", Json::array())) alarm(known);
 }
 

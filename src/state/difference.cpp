@@ -62,7 +62,9 @@ void require_same(const std::string &path, const Description &saved, const Descr
   }
   for (const Parameter &parameter : saved.parameters)
     if (!here.contains(parameter.name)) differences.push_back(fmt::format("{} is there only", parameter.name));
-  require(differences.empty(), Code::mismatch, path, "a checkpoint of something else: {}", first_of(differences));
+  require(differences.empty(), Code::mismatch, path,
+          "a checkpoint of something else: {}; resume with the model and the options that it was saved with",
+          first_of(differences));
 }
 
 }  // namespace protrain::state

@@ -3,14 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numbers>
 #include <string>
 #include <tuple>
 
 #include "base/error.h"
 #include "errors.h"
 #include "passes/hand_built.h"
-#include "passes/parameters/formula.h"
 #include "passes/parameters/names.h"
 #include "passes/passes.h"
 
@@ -561,25 +559,16 @@ TEST(Evidence, WhatBringsInputsToAScaleIsDoubtful) {
   for (const char *name : {"w", "s", "t"}) EXPECT_TRUE(is_sure(found.at(name))) << name;
 }
 
-TEST(Formula, KnowsTablesThatProgramsWrite) {
-  std::vector<double> kernels, banks, random;
-  for (int k = 0; k < 17; ++k)
-    for (int n = 0; n < 32; ++n) {
-      const double window = 0.5 - 0.5 * std::cos(2 * std::numbers::pi * n / 32);
-      kernels.push_back(window * std::cos(2 * std::numbers::pi * k * n / 32));
-      banks.push_back(std::max(0.0, 1 - std::abs(k - n / 2.0) / 2));
-      random.push_back(std::fmod(std::sin(kernels.size() * 12.9898) * 43758.5453, 1));
-    }
-  const graph::Type type = {DType::f32, {17, 32}};
-  EXPECT_NE(passes::formula_of(Array::from_doubles(type, kernels), false), "");
-  EXPECT_NE(passes::formula_of(Array::from_doubles(type, banks), false), "");
-  EXPECT_EQ(passes::formula_of(Array::from_doubles(type, random), true), "");
-  const std::vector<double> hann(kernels.begin(), kernels.begin() + 32);  // row k = 0, which is the window itself
-  EXPECT_NE(passes::formula_of(Array::from_doubles({DType::f32, {32}}, hann), false), "");
-  EXPECT_EQ(passes::formula_of(Array::from_doubles({DType::f32, {6}}, {1, 0.9999, 1.0002, 1.0001, 0.9998, 1}), false),
-            "");
-  EXPECT_EQ(passes::formula_of(Array::from_doubles({DType::f32, {6}}, {0.5, -1, 3, 0, 2.5, 7}), false), "");
-  EXPECT_NE(passes::formula_of(Array::from_doubles({DType::f32, {6}}, {0.5, -1, 3, 0, 2.5, 7}), true), "");
+// A matrix that starts as the identity does nothing yet. A frozen one would never do anything.
+TEST(Evidence, AMatrixThatStartsAsTheIdentityIsTrained) {
+  HandBuilt b;
+  b.graph.outputs = {b.add("MatMul", {b.input("x", {2, 4}), b.initializer("rnn.weight", {4, 4})})};
+  std::vector<double> eye(16);
+  for (std::size_t i = 0; i < 4; ++i) eye[5 * i] = 1;
+  const Array values = Array::from_doubles({DType::f64, {4, 4}}, eye);
+  const graph::FileDeclarations declared = {.kinds = {{"rnn.weight", StoredKind::parameter}}};
+  for (const passes::Choices &choices : {passes::Choices{.declared = declared}, passes::Choices{}})
+    EXPECT_TRUE(is_trained(judged(b.graph, choices, {{"rnn.weight", values}}).at("rnn.weight")));
 }
 
 TEST(Names, OfModulesAndOfExporters) {

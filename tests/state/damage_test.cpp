@@ -156,7 +156,10 @@ TEST_F(DamagedCheckpoint, ACheckpointOfAnotherModelTellsTheDifferences) {
     change(wanted);
     const Error error = refusal(wanted);
     EXPECT_EQ(error.code, Code::mismatch) << error.text;
-    return error.text.substr(error.text.find(": ") + 2);
+    const std::string remedy = "; resume with the model and the options that it was saved with";
+    EXPECT_TRUE(error.text.ends_with(remedy)) << error.text;
+    const std::size_t begin = error.text.find(": ") + 2;
+    return error.text.substr(begin, error.text.size() - remedy.size() - begin);
   };
   EXPECT_EQ(difference([](Description &d) {
               d.parameters[0].shape = {3, 16};

@@ -135,6 +135,25 @@ bool is_coarse(const Numbers &numbers) {
 
 bool is_uniform(const Array &array) { return array.compact().stored_count() == 1; }
 
+bool is_identity(const Array &given) {
+  const Shape &shape = given.shape();
+  const auto first =
+      static_cast<std::size_t>(std::ranges::find_if(shape, [](auto dim) { return dim != 1; }) - shape.begin());
+  if (shape.size() < first + 2 || given.stored() != shape) return false;
+  const std::int64_t rows = shape[first], columns = shape[first + 1];
+  std::int64_t window = 1, centre = 0;
+  for (std::size_t axis = first + 2; axis < shape.size(); ++axis) {
+    window *= shape[axis];
+    centre = centre * shape[axis] + shape[axis] / 2;
+  }
+  const Numbers numbers(given);
+  for (std::int64_t i = 0; i < numbers.count(); ++i) {
+    const std::int64_t row = i / (columns * window), at = i % (columns * window);
+    if (numbers[i] != (at == row % columns * window + centre ? 1 : 0)) return false;
+  }
+  return rows >= 2 && rows % columns == 0;
+}
+
 std::string formula_of(const Array &given, bool coarse) {
   const Array array = given.compact();
   if (array.stored_count() < 4) return "";

@@ -228,7 +228,7 @@ Use Judge::look_into(Use use, const Value &value) const {
   if (is_uniform(array)) return all_equal(use, value, array.stored_double(0));
   if (use.weights && name != Naming::own && array.stored_count() < element_count(array.shape()))
     use.doubt = "its rows repeat, as where an exporter expanded one parameter: each of them is trained on its own";
-  if (use.role == bias) return use;
+  if (use.role == bias || (use.role == operand && is_identity(array))) return use;
   const bool any_order = use.role != operand && use.role != norm;
   std::string formula = formula_of(array, any_order);
   if (formula.empty() && kernel &&
