@@ -363,9 +363,9 @@ extern "C" {
     pub fn protrain_options_help(options: *mut protrain_options, json: *mut *const c_char) -> *mut protrain_error;
 
     /// Sets the function that receives progress of long calls with these options:
-    /// {"event":"profiling","done":3,"of":41}. protrain_session_create and protrain_model_plan measure each kernel of
-    /// the model that no earlier call has measured on this machine; protrain_model_profile measures all of them. That
-    /// takes seconds.
+    /// {"event":"profiling","done":3,"of":41} before the fourth of 41 measurements. protrain_session_create and
+    /// protrain_model_plan measure each kernel of the model that no earlier call has measured on this machine;
+    /// protrain_model_profile measures all of them. That takes seconds.
     ///
     /// ```text
     ///   log:  the function to call, on the thread that is inside the call, or NULL for none. It must not use the options.
@@ -692,8 +692,8 @@ extern "C" {
     ///   - The step was taken in part: with on_nonfinite = stop, a gradient that is not finite is noticed after some
     ///     parameters were updated. With rollback nothing has been updated.
     ///   - CANCELLED came too late to stop the call, which then stands.
-    ///   - A disk failed amid updates: the session is lost, and protrain_error_usable is 0.
-    /// Since: 0.1
+    ///   - A disk failed amid updates, or in writing a sum of gradients: the session is lost, and protrain_error_usable is
+    /// 0. Since: 0.1
     /// ```
     #[must_use]
     pub fn protrain_step(session: *mut protrain_session, loss: *mut f32) -> *mut protrain_error;
@@ -705,7 +705,7 @@ extern "C" {
     ///   loss: the loss of the present weights; for a model without either the next protrain_step would give the same. With
     ///         several ranks it is the mean over their batches, each weighted as in a step: by its targets that count.
     /// Errors: STATE, ARG, NONFINITE, CANCELLED, DEVICE, as protrain_step. NONFINITE has the subject "targets" if no target
-    ///   of the batch counts, so that there is no mean.
+    ///   of the batch counts, so that there is no mean. Unlike that of protrain_step, it names no operator.
     /// Since: 0.1
     /// ```
     #[must_use]
@@ -1202,8 +1202,8 @@ extern "C" {
     ///                               gradient that may be zero up to rounding, both are shares of a larger number, so that
     ///                               rounding of the model's largest gradient passes
     /// Errors: ARG if samples is 0; STATE within a step, or if an input was never set; UNSUPPORTED with several ranks, for
-    ///   quantised weights, and for operators without arithmetic in float64, such as Dropout; CANCELLED.
-    /// Since: 0.1
+    ///   quantised weights, and for operators without arithmetic in float64, such as Dropout; CANCELLED; IO, NOSPC or
+    /// CORRUPT if offload_dir failed. If weights could not be written there, the session is lost. Since: 0.1
     /// ```
     #[must_use]
     pub fn protrain_session_check_gradients(
