@@ -424,6 +424,8 @@ PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *opti
  *                   framework's module that has the parameter; "places" is the number of nodes that read it
  *     "blocks"      number of repeated layers found
  *     "loss"        name of the loss, or null
+ *     "loss_is_cross_entropy"   true if the loss is the mean cross entropy of labels, with no weights and no further
+ *                   terms, so that exp(loss) is the perplexity
  *     "loss_from"   for an added loss, what it is computed from: "the logits before Softmax at /softmax". For several
  *                   losses, "start: logits; end: logits"
  *     "alarms"      array of {"code", "subject", "text"}: what would make a run fail without an error, as far as it

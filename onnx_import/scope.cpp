@@ -26,6 +26,10 @@ using graph::ValueId;
 constexpr std::size_t kMostCaptured = 1 << 18;
 
 constexpr const char *kRuntimeDomain = "com.microsoft";  // of ONNX Runtime's own operators
+// Attributes that the library gives to nodes, and that no operator of ONNX or ONNX Runtime has.
+constexpr const char *kOwnAttributes[] = {
+    "detach", "focal",  "key",         "label_smoothing", "padding_idx", "panels",  "piece",    "running", "samples",
+    "signed", "stored", "temperature", "trans_a",         "trans_b",     "trans_w", "unbiased", "z_loss",  "zero_row"};
 
 bool is_constant(const NodeProto &node) { return node.op_type() == "Constant" && is_default_domain(node.domain()); }
 
@@ -210,7 +214,8 @@ void Scope::add_node(const NodeProto &proto) {
     if (is_quantization(proto)) node.op = proto.op_type();
   }
   node.attributes = read_attributes(proto, subject, sources_.storage);
-  for (const char *ours : {"detach", "padding_idx"}) node.attributes.erase(ours);
+  for (const char *own : kOwnAttributes) node.attributes.erase(own);
+  if (node.op == "MatMul") node.attributes.erase("alpha");
   if (proto.domain() == kBlockedDomain) node.attributes.set("block", sources_.block);
   sources_.unbound.floats.compute(node.attributes);
   for (const std::string &input : proto.input()) {

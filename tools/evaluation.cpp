@@ -28,7 +28,7 @@ Evaluation::Evaluation(const EvaluationFlags &flags, const DataFlags &training, 
                        const Options &options, const Batches &batches)
     : flags_(flags),
       batches_(data_of_evaluation(flags, training), model, options, batches),
-      has_perplexity_(model.cross_entropies == 1) {
+      has_perplexity_(model.loss_is_cross_entropy) {
   batches_.take_rest(model, options);
   if (flags.patience > 0 && flags.every == 0) throw UsageError("--patience needs --eval-every N");
 }

@@ -41,7 +41,7 @@ class Evaluation {
   bool exhausted(std::uint64_t step, std::uint64_t best) const {
     return flags_.patience > 0 && step / flags_.every >= best / flags_.every + flags_.patience;
   }
-  // True if the loss is the mean cross entropy of one prediction, so that exp(loss) is its perplexity.
+  // True if exp(loss) is the perplexity.
   bool has_perplexity() const { return has_perplexity_; }
 
  private:

@@ -84,15 +84,7 @@ ModelData data_of(const Options &options, const std::string &model, const DataFl
     data.batch_input = batch["input"];
     data.has_tokens = batch["tokens_per_sample"] > 1;  // one whole number of a sample is a class
   }
-  for (const char *op : {"CrossEntropy", "LinearCrossEntropy"})
-    data.cross_entropies += about.at("operators").value(op, 0);
-  // Sets the count to 0 if the loss is not the plain cross entropy. The same nodes also compute other losses, and
-  // options can scale the cross entropy or add something to it.
-  const auto number = [&](const char *key) { return std::stod(value_of(options, key)); };
-  const std::string loss = value_of(options, "loss");
-  const bool is_plain = (loss.empty() || loss == "cross_entropy") && number("loss_factor") == 1 &&
-                        number("focal") == 0 && number("z_loss") == 0 && number("label_smoothing") == 0;
-  if (!is_plain || !value_of(options, "also_loss").empty()) data.cross_entropies = 0;
+  data.loss_is_cross_entropy = about.at("loss_is_cross_entropy");
   return data;
 }
 

@@ -34,10 +34,10 @@ struct ModelData {
   std::string path;
   std::vector<std::string> files;  // that the model is read from
   std::vector<ModelInput> inputs;
-  Dims bound;               // sizes given by the option `dim`
-  std::string batch_input;  // the input whose axis 0 counts samples
-  bool has_tokens = false;  // the elements along the other axes are tokens
-  int cross_entropies = 0;  // nodes that compute the cross entropy of classes; 0 if options scale or add to the loss
+  Dims bound;                          // sizes given by the option `dim`
+  std::string batch_input;             // the input whose axis 0 counts samples
+  bool has_tokens = false;             // the elements along the other axes are tokens
+  bool loss_is_cross_entropy = false;  // exp(loss) is the perplexity
 };
 
 // Describes the data of a model. If the flags ask for packed documents, sets the option `packed`, so that the model

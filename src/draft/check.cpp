@@ -13,6 +13,7 @@
 #include "draft/settings.h"
 #include "draft/target_machine.h"
 #include "grad/training.h"
+#include "ops/op.h"
 #include "passes/parameters/stored.h"
 #include "run/kernels.h"
 
@@ -165,6 +166,7 @@ Json empty_answer(const std::string &model_path) {
           {"trained_elements", 0},
           {"adapters", Json::array()},
           {"loss", Json()},
+          {"loss_is_cross_entropy", false},
           {"loss_from", ""},
           {"alarms", Json::array()}};
 }
@@ -195,6 +197,23 @@ std::string loss_name(const LoadedModel &loaded) {
   return found == loaded.file->outputs().end() ? name : found->name;
 }
 
+// True if the loss is the mean cross entropy of labels, with no weights and no further terms.
+bool is_cross_entropy(const graph::Graph &graph, graph::ValueId loss) {
+  graph::NodeId made_by = graph.value(loss).producer;
+  while (made_by != graph::NodeId::none && ops::is_alias(graph.node(made_by)))
+    made_by = graph.value(graph.node(made_by).inputs.at(0)).producer;
+  if (made_by == graph::NodeId::none) return false;
+  const graph::Node &node = graph.node(made_by);
+  const bool linear = node.op == "LinearCrossEntropy";
+  if (!linear && node.op != "CrossEntropy") return false;
+  const std::size_t labels = linear ? 2 : 1, weights = linear ? 4 : 2;
+  const auto is_off = [&](const char *term) { return node.attributes.real(term, 0) == 0; };
+  return is_integer(graph.value(node.inputs.at(labels)).type.dtype) &&
+         (node.inputs.size() <= weights || node.inputs[weights] == graph::ValueId::none) &&
+         node.attributes.text("reduction", "mean") == "mean" && node.attributes.real("temperature", 1) == 1 &&
+         is_off("label_smoothing") && is_off("z_loss") && is_off("focal");
+}
+
 void look_at(Settings settings, const Options &options, std::unique_ptr<onnx_import::Model> file,
              const onnx_import::DimBindings &dims, backend::Device &device, Json &json) {
   try {
@@ -203,6 +222,7 @@ void look_at(Settings settings, const Options &options, std::unique_ptr<onnx_imp
     json["inputs"] = inputs_json(wanted(inputs_of(*loaded.file, settings), loaded.prepared.graph));
     describe_graph(loaded, json);
     json["loss"] = loss_name(loaded);
+    json["loss_is_cross_entropy"] = is_cross_entropy(loaded.prepared.graph, loaded.loss);
     json["loss_from"] = loaded.prepared.loss_from;
     const ParameterGroups groups =
         parameter_groups(settings.groups, settings.optimizer.weight_decay, loaded.prepared.graph);

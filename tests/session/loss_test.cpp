@@ -142,6 +142,12 @@ TEST_F(Gpt2, IsCheckedAndPlanned) {
   EXPECT_TRUE(about["trainable"]) << about["problems"];
   EXPECT_EQ(about["inputs"][1],
             (nlohmann::json{{"name", "labels"}, {"dtype", "int64"}, {"dims", {"batch", "sequence"}}}));
+  EXPECT_TRUE(about["loss_is_cross_entropy"]);
+  for (const auto &[key, value] : Pairs{{"z_loss", "0.1"}, {"label_smoothing", "0.1"}, {"loss_factor", "2"}}) {
+    const auto other = nlohmann::json::parse(draft::check_model(options_with(shifted + Pairs{{key, value}}), model));
+    EXPECT_TRUE(other["trainable"]) << other["problems"];
+    EXPECT_FALSE(other["loss_is_cross_entropy"]) << key;
+  }
   const auto bare = nlohmann::json::parse(draft::check_model(options_with(kDims), model));
   EXPECT_FALSE(bare["trainable"]);
   EXPECT_EQ(bare["problems"][0]["text"],

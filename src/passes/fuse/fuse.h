@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "passes/pattern.h"
@@ -27,9 +28,12 @@ inline const std::vector<std::int64_t> &kSwapHeads = *new const std::vector<std:
 struct Fusion {
   Rewriter &r;
   // These maps hold findings about constants, so that each constant is read once. The key is the address of the
-  // constant's bytes together with its shape. So constants that share their bytes, such as those of several layers,
-  // share a finding.
-  using ConstantKey = std::pair<const std::byte *, Shape>;
+  // constant's bytes, its type, and the shape of what is stored of it. So constants that share their bytes, such as
+  // those of several layers, share a finding.
+  using ConstantKey = std::tuple<const std::byte *, DType, Shape, Shape>;
+  static ConstantKey key_of(const graph::Array &array) {
+    return {array.bytes(), array.dtype(), array.shape(), array.stored()};
+  }
   std::map<ConstantKey, Mask> masks;
   std::map<ConstantKey, bool> equal_halves;
 };

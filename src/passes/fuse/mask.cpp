@@ -190,7 +190,7 @@ ValueId as_bias(Rewriter &r, const Term &term, DType dtype) {
 
 const Mask &mask_of(Fusion &fusion, ValueId constant) {
   const graph::Array &array = *fusion.r.constant_of(constant);
-  const std::pair key(array.bytes(), array.shape());
+  const Fusion::ConstantKey key = Fusion::key_of(array);
   const auto found = fusion.masks.find(key);
   return found != fusion.masks.end() ? found->second : fusion.masks.emplace(key, read_mask(array)).first->second;
 }

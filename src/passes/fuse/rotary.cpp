@@ -38,7 +38,7 @@ bool halves_equal(Fusion &fusion, ValueId id, int depth = 0) {
   const Shape shape = r.shape(id);
   if (shape.empty() || shape.back() % 2 != 0) return false;
   if (const graph::Array *array = r.constant_of(id)) {
-    const auto [known, fresh] = fusion.equal_halves.try_emplace({array->bytes(), array->shape()});
+    const auto [known, fresh] = fusion.equal_halves.try_emplace(Fusion::key_of(*array));
     if (fresh) known->second = has_equal_halves(*array);
     return known->second;
   }
