@@ -103,7 +103,7 @@ graph::FileDeclarations read_declarations(const ModelProto &proto, const std::ma
       }
     }
   }
-  declared.copies = copies_of_stored(proto, initializers);
+  declared.merged = merged_tensors(proto, initializers);
   declared.untrained_norms = norms_out_of_training(proto.graph());
   declared.undropped = attentions_without_dropout(proto.graph());
   declared.unsmoothed = losses_without_smoothing(proto.graph());

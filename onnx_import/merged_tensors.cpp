@@ -9,6 +9,8 @@ namespace protrain::onnx_import {
 
 namespace {
 
+constexpr const char *kComputed = "computed";  // the last word of the name of a computed tensor
+
 bool is_computed(std::string_view name) { return name.starts_with("onnx::"); }
 
 // True for the name of a tensor. The exporter gives values that a model computes other names: their scope, which begins
@@ -31,8 +33,7 @@ std::string module_of(const NodeProto &node) {
 
 class MergedTensors {
  public:
-  MergedTensors(const ModelProto &proto, const std::map<std::string, Tensor> &initializers)
-      : initializers_(initializers) {
+  MergedTensors(const ModelProto &proto, const std::map<std::string, Tensor> &initializers) {
     for (const NodeProto &node : proto.graph().node())
       for (const std::string &input : node.input()) readers_[input].push_back(&node);
     for (const ValueInfo &output : proto.graph().output()) outputs_.insert(output.name());
@@ -42,24 +43,19 @@ class MergedTensors {
         stored_.emplace(node.output(0), node.input(0));
   }
 
-  std::set<std::string> copies() const {
-    std::set<std::string> found;
-    for (const auto &[name, stored] : stored_)
-      if (names_tensor(name) || (is_computed(name) && is_of_another_module(name, stored))) found.insert(name);
+  std::map<std::string, graph::MergedTensor> found() const {
+    std::map<std::string, graph::MergedTensor> found;
+    for (const auto &[name, stored] : stored_) {
+      if (names_tensor(name)) found.emplace(name, graph::MergedTensor{stored, name, stored});
+      if (!is_computed(name)) continue;
+      const std::optional<std::string> module = only_module(name), other = only_module(stored);
+      if (module && other && *module != *other)
+        found.emplace(name, graph::MergedTensor{stored, *module + kComputed, *other + kComputed});
+    }
     return found;
   }
 
  private:
-  bool is_of_another_module(const std::string &computed, const std::string &stored) const {
-    const std::optional<std::string> module = only_module(computed), other = only_module(stored);
-    if (!module || !other || *module == *other) return false;
-    return std::ranges::any_of(stored_, [&](const auto &copy) {
-      const auto &[name, original] = copy;
-      return name.starts_with(*module) && names_tensor(name) &&
-             stored_as(*other + name.substr(module->size())) == original;
-    });
-  }
-
   // Returns the module of all nodes that read the value, other than Identity nodes. An empty optional: there are
   // several, or none.
   std::optional<std::string> only_module(const std::string &value) const {
@@ -75,14 +71,6 @@ class MergedTensors {
     return module;
   }
 
-  // Returns the name under which the file stores the tensor; "" if the file lacks it.
-  std::string stored_as(const std::string &name) const {
-    const auto copy = stored_.find(name);
-    if (copy != stored_.end()) return copy->second;
-    return initializers_.contains(name) ? name : "";
-  }
-
-  const std::map<std::string, Tensor> &initializers_;
   std::map<std::string, std::vector<const NodeProto *>> readers_;
   std::set<std::string> outputs_;
   std::map<std::string, std::string> stored_;  // the stored tensor, by the output of an Identity of it
@@ -90,11 +78,14 @@ class MergedTensors {
 
 }  // namespace
 
-std::set<std::string> copies_of_stored(const ModelProto &proto, const std::map<std::string, Tensor> &initializers) {
+std::map<std::string, graph::MergedTensor> merged_tensors(const ModelProto &proto,
+                                                          const std::map<std::string, Tensor> &initializers) {
   const auto has_metadata = [](const NodeProto &node) { return node.metadata_props_size() > 0; };
+  const auto has_scope = [](const NodeProto &node) { return node.name().starts_with('/'); };
   const auto &nodes = proto.graph().node();
   if (proto.producer_name() != "pytorch" || std::any_of(nodes.begin(), nodes.end(), has_metadata)) return {};
-  return MergedTensors(proto, initializers).copies();
+  if (std::none_of(nodes.begin(), nodes.end(), has_scope)) return {};
+  return MergedTensors(proto, initializers).found();
 }
 
 }  // namespace protrain::onnx_import

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +26,15 @@ struct FileTraining {
   std::optional<Error> refusal = {};  // why a session cannot follow the optimizer
 };
 
+// A tensor that the file holds as an Identity of an equal one.
+struct MergedTensor {
+  std::string original;  // the initializer that the file stores
+  // The names of both in the framework. If the exporter has computed them, as it transposes matrices, these are the
+  // names of the modules that read them, and a last word that is the same for both.
+  std::string name, original_name;
+  bool operator==(const MergedTensor &) const = default;
+};
+
 struct FileDeclarations {
   // Names of the trained initializers, as listed by the metadata entry protrain.parameters or by the user. An empty
   // optional: there is no list.
@@ -38,9 +46,9 @@ struct FileDeclarations {
   std::map<std::string, StoredKind> kinds;
   // For each initializer that the exporter computed: the names of all values that it was computed from.
   std::map<std::string, std::vector<std::string>> folded_from;
-  // Outputs of Identity nodes of initializers. Each stands for a tensor of the framework that had equal values, and
-  // that the exporter therefore did not store.
-  std::set<std::string> copies = {};
+  // Tensors that the exporter did not store because they are equal to a stored one, by the outputs of the Identity
+  // nodes that stand for them.
+  std::map<std::string, MergedTensor> merged = {};
   // Nodes with an input that passes through detach() in PyTorch. The file lacks this detach(), because the exporter's
   // optimizer dropped it.
   std::vector<std::string> undetached = {};

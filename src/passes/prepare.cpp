@@ -164,7 +164,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   // Splits vectors that the exporter has merged. Splits none if the exporter's declarations show that it merged none,
   // or if the file describes its own training, because that training updates each initializer as a whole.
   if (!choices.declared.updated && !holds_all_declared(graph, choices.declared))
-    prepared.splits = split_merged(graph, load_from_file, choices.declared.copies);
+    prepared.splits = split_merged(graph, load_from_file, choices.declared.merged);
   const FileFacts facts = {.splits = prepared.splits, .statistics = statistics_of(graph, bodies)};
   FoldBudget budget(graph);
   const LoadInitializer load = [&](const std::string &name) {

@@ -186,8 +186,13 @@ std::optional<NonfiniteTrace::Origin> NonfiniteTrace::origin(program::StatusWord
     return Origin{graph_.value(target_ids_[0]).name,
                   "no target counts: every label of the batch is ignored, or has the weight zero"};
   const ValueId found = status.names_loss() ? training_.loss : training_.squared_norms[status.parameter()];
-  if (holds(found) < Holds::infinity) return std::nullopt;
-  const ValueId at = walk_back(found);
+  // An alias has no kernel, so it was not looked at.
+  ValueId last = found;
+  while (holds(last) == Holds::unknown && graph_.value(last).producer != NodeId::none &&
+         ops::is_alias(graph_.node(graph_.value(last).producer)))
+    last = graph_.node(graph_.value(last).producer).inputs.at(0);
+  if (holds(last) < Holds::infinity) return std::nullopt;
+  const ValueId at = walk_back(last);
   const NodeId producer = graph_.value(at).producer;
   Origin origin{producer == NodeId::none ? graph_.value(at).name : graph_.node(producer).name, describe(at)};
   if (producer == NodeId::none) return origin;

@@ -2,7 +2,7 @@
 // the file stores one.
 #include <gtest/gtest.h>
 
-#include <set>
+#include <map>
 #include <string>
 
 #include "onnx_import/wire.h"
@@ -11,7 +11,10 @@ namespace protrain::test::merged_tensors_test {
 
 namespace {
 
-using Copies = std::set<std::string>;
+using Copies = std::map<std::string, graph::MergedTensor>;
+
+const graph::MergedTensor kBias = {"layers.0.bias", "layers.1.bias", "layers.0.bias"},
+                          kMatrix = {"onnx::MatMul_7", "layers.1.computed", "layers.0.computed"};
 
 // A node with a scope in its name, as the exporter writes them: "/layers.0/MatMul".
 std::string scoped(const std::string &name, const std::string &op, const Names &inputs, const std::string &output) {
@@ -35,14 +38,14 @@ struct TwoLayers : Wire {
   }
   Copies copies() const {
     const Scratch scratch;
-    return open_bytes(scratch, bytes())->declared().copies;
+    return open_bytes(scratch, bytes())->declared().merged;
   }
 };
 
 }  // namespace
 
 TEST(MergedTensors, AreTheIdentitiesOfStoredOnesThatHaveATensorsName) {
-  EXPECT_EQ(TwoLayers().copies(), (Copies{"layers.1.bias", "onnx::MatMul_9"}));
+  EXPECT_EQ(TwoLayers().copies(), (Copies{{"layers.1.bias", kBias}, {"onnx::MatMul_9", kMatrix}}));
 }
 
 TEST(MergedTensors, AreOnlyInFilesOfPytorchsOlderExporter) {
@@ -58,10 +61,10 @@ TEST(MergedTensors, AreNoValuesThatTheModelComputes) {
   TwoLayers model;
   model.nodes[0] = node("Identity", {"layers.0.bias"}, {"/layers.1/Identity_output_0"});
   model.nodes[5] = scoped("/layers.1/Add", "Add", {"/layers.1/MatMul_output_0", "/layers.1/Identity_output_0"}, "y");
-  EXPECT_EQ(model.copies(), Copies{});
+  EXPECT_EQ(model.copies(), (Copies{{"onnx::MatMul_9", kMatrix}}));
   model.nodes[0] = node("Identity", {"layers.0.bias"}, {"12"});
   model.nodes[5] = scoped("/layers.1/Add", "Add", {"/layers.1/MatMul_output_0", "12"}, "y");
-  EXPECT_EQ(model.copies(), Copies{});
+  EXPECT_EQ(model.copies(), (Copies{{"onnx::MatMul_9", kMatrix}}));
 }
 
 // A matrix that one layer applies twice is transposed twice, and both results are stored.
@@ -69,14 +72,12 @@ TEST(MergedTensors, AreNoMatricesOfOneLayer) {
   TwoLayers model;
   model.nodes[4] =
       scoped("/layers.0/MatMul_1", "MatMul", {"/layers.0/Add_output_0", "onnx::MatMul_9"}, "/layers.1/MatMul_output_0");
-  EXPECT_EQ(model.copies(), Copies{"layers.1.bias"});
+  EXPECT_EQ(model.copies(), (Copies{{"layers.1.bias", kBias}}));
 }
 
-// Layers whose matrices are tied have biases of their own.
-TEST(MergedTensors, AreNoMatricesOfLayersWithDifferentBiases) {
+TEST(MergedTensors, AreNotInFilesWhoseNodesHaveNoScopes) {
   TwoLayers model;
-  model.nodes.erase(model.nodes.begin());
-  model.initializers.push_back(floats("layers.1.bias", {3}, {3, 2, 1}));
+  for (std::size_t n = 2; n < 6; ++n) model.nodes[n] += field(3, "Node_" + std::to_string(n));
   EXPECT_EQ(model.copies(), Copies{});
 }
 

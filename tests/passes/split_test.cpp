@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "passes/hand_built.h"
@@ -106,22 +107,75 @@ TEST_F(MergedVectors, MasksAreNoWeights) {
   EXPECT_EQ(split(b.graph), Names{});
 }
 
-// The file tells which tensors it stands for, so vectors that it shares beside them are shared in the model.
-TEST_F(MergedVectors, ThatTheFileNamesAreInitializersAndNoOthersAre) {
-  const ValueId w = b.initializer("layers.0.weight", {4, 4}), copy = b.add("Identity", {w});
-  ValueId h = b.add("MatMul", {norm(x), w});
-  h = b.add("MatMul", {norm(h), copy});
-  b.graph.outputs = {product(norm(h), "w")};
-  const std::string name = b.graph.value(copy).name;
-  const std::vector<graph::Split> splits = passes::split_merged(b.graph, {}, {name});
-  ASSERT_EQ(splits.size(), 1u);
-  EXPECT_EQ(splits[0].name, name);
-  EXPECT_EQ(splits[0].original, "layers.0.weight");
-  EXPECT_EQ(splits[0].name_in_file(), name);
-  EXPECT_EQ(b.graph.value(copy).origin, graph::Origin::initializer);
-  EXPECT_EQ(b.graph.value(copy).producer, graph::NodeId::none);
-  EXPECT_EQ(read_by("RMSNormalization"), std::set{ones});
+// A file of PyTorch's older exporter, which writes Identity nodes for tensors that it merged.
+class NamedTensors : public testing::Test {
+ protected:
+  // An Identity of the stored tensor, for the tensor `name` of the framework.
+  ValueId merged(ValueId stored, const std::string &name) {
+    const ValueId made = b.add("Identity", {stored});
+    all_[b.graph.value(made).name] = {b.graph.value(stored).name, name, b.graph.value(stored).name};
+    return made;
+  }
+  // Splits, and returns the names in the framework of the tensors that became initializers.
+  Names split() {
+    const auto load = [&](const std::string &name) {
+      const graph::Type type{DType::f64, b.graph.value(b.graph.find(name)).type.shape};
+      return name.ends_with("norm") ? Array::filled(type, 1) : some_values(type, 1);
+    };
+    Names names;
+    for (const graph::Split &one : passes::split_merged(b.graph, load, all_)) {
+      const graph::MergedTensor &tensor = all_.at(one.name);
+      EXPECT_EQ(one.original, tensor.original);
+      EXPECT_EQ(one.name_in_file(), one.name);
+      EXPECT_EQ(b.graph.value(b.graph.find(one.name)).origin, graph::Origin::initializer);
+      names.push_back(tensor.name);
+    }
+    return names;
+  }
+
+  HandBuilt b;
+  std::map<std::string, graph::MergedTensor> all_;
+  const ValueId x = b.input("x", {2, 4});
+};
+
+TEST_F(NamedTensors, OfACopiedModuleAreItsOwn) {
+  const ValueId w = b.initializer("layers.0.w", {4, 4}), v = b.initializer("layers.0.v", {4, 4});
+  ValueId h = b.add("MatMul", {b.add("MatMul", {x, w}), v});
+  h = b.add("MatMul", {b.add("MatMul", {h, merged(w, "layers.1.w")}), merged(v, "layers.1.v")});
+  b.graph.outputs = {h};
+  EXPECT_EQ(split(), (Names{"layers.1.w", "layers.1.v"}));
   EXPECT_EQ(histogram(b.graph).count("Identity"), 0u);
+}
+
+// The exporter writes an Identity too if two parameters share their memory.
+TEST_F(NamedTensors, ThatAloneAreEqualAreOne) {
+  const ValueId w = b.initializer("table.w", {4, 4});
+  b.graph.outputs = {b.add("MatMul", {b.add("MatMul", {x, w}), merged(w, "head.w")})};
+  EXPECT_EQ(split(), Names{});
+  EXPECT_EQ(b.graph.nodes().back().inputs.at(1), w);
+}
+
+// Vectors that the file shares beside named ones are shared in the model.
+TEST_F(NamedTensors, WhoseNumbersAreAllEqualAreOnesOfTheirOwn) {
+  const ValueId ones = b.initializer("a.norm", {4});
+  ValueId h = b.add("RMSNormalization", {x, ones});
+  h = b.add("RMSNormalization", {b.add("MatMul", {h, b.initializer("v", {4, 4})}), ones});
+  b.graph.outputs = {
+      b.add("RMSNormalization", {b.add("MatMul", {h, b.initializer("w", {4, 4})}), merged(ones, "b.norm")})};
+  EXPECT_EQ(split(), Names{"b.norm"});
+}
+
+TEST_F(MergedVectors, OfAModuleThatIsUsedTwiceAreOne) {
+  const ValueId scale = b.initializer("n.weight", {4});
+  const auto named = [&](const std::string &name, ValueId to) {
+    const ValueId made = b.add("RMSNormalization", {to, scale});
+    b.graph.node(b.graph.value(made).producer).name = name;
+    return made;
+  };
+  ValueId h = product(named("/n/Norm", x), "w0");
+  h = product(named("/n_1/Norm", h), "w1");
+  b.graph.outputs = {product(named("/other/Norm", h), "w2")};
+  EXPECT_EQ(split(b.graph), Names{"n.weight/2"});
 }
 
 // A Split names each reader of the new vector by the reader's output. An export finds the readers by these names, and

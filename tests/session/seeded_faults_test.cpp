@@ -339,6 +339,15 @@ std::vector<Fault> wrong_domains() {
          run.middle = {node("Neg", {"h0"}, {"n"}), node("Sqrt", {"n"}, {"m0"})};
        },
        "nonfinite", "Sqrt (make_m0) made the first NaN, in m0"},
+      {"SqrtBeforeALossThatIsReshaped",
+       [](Case &run) {
+         run.middle = {node("Neg", {"h0"}, {"negative"}), node("Sqrt", {"negative"}, {"m0"})};
+         run.options.pop_back();  // the graph has its loss
+         run.constants.push_back(test::tensor("no_dims", test::kInt64, {0}, ""));
+         run.more_nodes = {node("ReduceMean", {"logits"}, {"mean"}), node("Reshape", {"mean", "no_dims"}, {"loss"})};
+         run.outputs = {test::value("loss", test::kFloat, {})};
+       },
+       "nonfinite", "Sqrt (make_m0) made the first NaN, in m0"},
       {"LogarithmOfZero", between("Log"), "nonfinite", "Log (make_m0) made the first infinity, in m0"},
       {"DivisionByZero",
        [](Case &run) {

@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "base/text.h"
+#include "passes/parameters/formula.h"
+#include "passes/parameters/load.h"
 
 namespace protrain::passes {
 
@@ -202,6 +204,29 @@ std::vector<std::size_t> group(const std::vector<Reading> &readings) {
   return first;
 }
 
+// Returns the module of a node by its name: "layers.0.norm" of "/layers.0/norm/Mul", and of "/layers.0/norm_1/Mul",
+// which is the second use of the module. Returns "" for a name without a scope.
+std::string module_of(const Node &node) {
+  const std::size_t end = node.name.rfind('/');
+  if (!node.name.starts_with('/') || end == 0) return "";
+  std::string module = node.name.substr(1, end - 1);
+  std::ranges::replace(module, '/', '.');
+  const std::size_t digits = module.find_last_not_of("0123456789");
+  if (digits != std::string::npos && digits + 1 < module.size() && module[digits] == '_') module.resize(digits);
+  return module;
+}
+
+// Joins the readings by nodes of the module that the vector's name belongs to, because they read one vector.
+void join_own_module(const Graph &graph, const std::string &vector, const std::vector<Reading> &readings,
+                     std::vector<std::size_t> &first) {
+  const std::string own = vector.substr(0, std::min(vector.rfind('.'), vector.size()));
+  std::set<std::size_t> groups;
+  for (std::size_t i = 0; i < readings.size(); ++i)
+    if (own != vector && module_of(graph.node(readings[i].node)) == own) groups.insert(first[i]);
+  for (std::size_t &group : first)
+    if (groups.contains(group)) group = *groups.begin();
+}
+
 // Splits each group of readings in two: those that read the vector as the mean or variance of a normalization, and all
 // others. first[i] is the first reading in the group of reading i; the function updates it.
 void part_statistics(const Graph &graph, const std::vector<Reading> &readings, std::vector<std::size_t> &first) {
@@ -243,13 +268,50 @@ bool may_be_merged(const graph::Value &value, std::size_t readers) {
          shape.back() > 1 && element_count(shape) == shape.back();
 }
 
-// Turns each of `copies`, outputs of Identity nodes of initializers, into an initializer.
-std::vector<Split> make_initializers(Graph &graph, const std::set<std::string> &copies) {
+// Two names without the words at their ends that are the same: "layers.1" and "layers.0" of "layers.1.norm.weight" and
+// "layers.0.norm.weight".
+std::pair<std::string, std::string> modules_apart(std::string_view name, std::string_view other) {
+  const auto last_word = [](std::string_view text) { return text.substr(text.rfind('.') + 1); };
+  const auto shorten = [](std::string_view &text) { text = text.substr(0, std::min(text.rfind('.'), text.size())); };
+  while (name.find('.') != std::string_view::npos && other.find('.') != std::string_view::npos &&
+         last_word(name) == last_word(other)) {
+    shorten(name);
+    shorten(other);
+  }
+  return {std::string(name), std::string(other)};
+}
+
+// Returns the Identity nodes, by their outputs, that stand for tensors of their own. The exporter also writes an
+// Identity if two tensors share their memory. Numbers that are all equal were merged because they are equal: many fresh
+// tensors are zeros or ones. Other numbers are equal in copies of a module, and then in several of its tensors.
+std::set<std::string> own_tensors(const std::map<std::string, graph::MergedTensor> &merged,
+                                  const LoadInitializer &load) {
+  std::set<std::string> own;
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> copied;
+  std::map<std::string, bool> uniform;
+  for (const auto &[output, tensor] : merged) {
+    const auto [known, fresh] = uniform.try_emplace(tensor.original);
+    if (fresh) {
+      const graph::Array array = load_if_there(load, tensor.original);
+      known->second = array.dtype() != DType::none && is_uniform(array);
+    }
+    if (known->second)
+      own.insert(output);
+    else
+      copied[modules_apart(tensor.name, tensor.original_name)].push_back(output);
+  }
+  for (const auto &[modules, outputs] : copied)
+    if (outputs.size() > 1) own.insert(outputs.begin(), outputs.end());
+  return own;
+}
+
+// Turns the outputs of these Identity nodes of initializers into initializers.
+std::vector<Split> make_initializers(Graph &graph, const std::set<std::string> &own) {
   std::vector<Split> splits;
   std::vector<Node> others;
   for (const Node &node : graph.nodes()) {
     const ValueId made = node.outputs.at(0);
-    if (node.op != "Identity" || made == ValueId::none || !copies.contains(graph.value(made).name)) {
+    if (node.op != "Identity" || made == ValueId::none || !own.contains(graph.value(made).name)) {
       others.push_back(node);
       continue;
     }
@@ -287,10 +349,11 @@ std::string output_of(const Graph &graph, NodeId node) {
 
 bool is_statistic(const Node &node, std::size_t input) { return node.op == "BatchNormalization" && input >= 3; }
 
-std::vector<Split> split_merged(Graph &graph, const LoadInitializer &load, const std::set<std::string> &copies) {
-  if (!copies.empty()) return make_initializers(graph, copies);
-  std::vector<Split> splits;
+std::vector<Split> split_merged(Graph &graph, const LoadInitializer &load,
+                                const std::map<std::string, graph::MergedTensor> &merged) {
+  std::vector<Split> splits = make_initializers(graph, own_tensors(merged, load));
   read_past_identities(graph);
+  if (!merged.empty()) return splits;
   const Neighbours neighbours(graph);
   const std::vector<std::vector<NodeId>> readers = graph.consumers();
   const std::size_t values = graph.value_count();
@@ -299,6 +362,7 @@ std::vector<Split> split_merged(Graph &graph, const LoadInitializer &load, const
     if (!may_be_merged(graph.value(id), readers[v].size())) continue;
     const std::vector<Reading> readings = readings_of(graph, neighbours, id, readers[v]);
     std::vector<std::size_t> first = group(readings);
+    join_own_module(graph, graph.value(id).name, readings, first);
     part_statistics(graph, readings, first);
     if (std::ranges::all_of(first, [](std::size_t i) { return i == 0; })) continue;
     const std::string original = graph.value(id).name;  // a copy, because adding values moves them

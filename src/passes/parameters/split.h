@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,8 +12,9 @@ namespace protrain::passes {
 
 // Splits merged tensors. Exporters store equal initializers only once. For example, all norms of a fresh model read the
 // same vector of ones, and the layers of a fresh encoder that were copied from one layer read the same matrices.
-//   `copies` names the outputs of Identity nodes that stand for other tensors (graph::FileDeclarations). If there are
-// any, the file tells all that was merged: each of them becomes an initializer of its own.
+//   If the file names tensors that were merged (graph::FileDeclarations::merged), it tells all that were. Those that
+// were equal by chance, and those of copied modules, become initializers of their own. Those that share their memory in
+// the framework stay one.
 //   Otherwise the file does not tell, and each reader gets a vector of its own. A vector is taken for a merged one if
 // all its numbers are equal and it has several readers. Matrices stay merged, because layers often share them.
 //   Some models use a whole layer several times, and all uses read the same vectors. Such a layer shows itself by a
@@ -22,7 +23,7 @@ namespace protrain::passes {
 // keep sharing.
 //   Means and variances of normalizations are no parameters. They never share a vector with a parameter.
 std::vector<graph::Split> split_merged(graph::Graph &graph, const LoadInitializer &load,
-                                       const std::set<std::string> &copies = {});
+                                       const std::map<std::string, graph::MergedTensor> &merged = {});
 
 // True if the input is a mean or variance that the node does not compute itself.
 bool is_statistic(const graph::Node &node, std::size_t input);
