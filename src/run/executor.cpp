@@ -187,6 +187,7 @@ void Executor::work(const Issue &issue) {
       device_.launch(issue.queue, *issue.kernel, launch);
   } catch (const std::exception &error) {
     if (run_.recording) throw;
+    if (issue.into_state && is_of_disk(issue.queue)) run_.unwritten.store(true, std::memory_order_relaxed);
     if (channel_.ranks() > 1)
       workers_.fail(static_cast<std::size_t>(&issue - issues_.data()), std::current_exception());
     comm::abort_for(channel_, error);
@@ -250,6 +251,7 @@ void Executor::finish_earlier(QueueWorkers::Outcome &outcome) {
 void Executor::run_watched(const backend::StepScalars &scalars, Watch &watch) {
   run_.scalars = &scalars;
   run_.timed = run_.stopped = false;
+  run_.unwritten = false;
   std::size_t i = 0;
   try {
     for (; i < issues_.size(); ++i) {
@@ -258,7 +260,7 @@ void Executor::run_watched(const backend::StepScalars &scalars, Watch &watch) {
       watch.after(i);
     }
   } catch (Error &error) {
-    error.facts.state_broken |= issues_[i].into_state && is_of_disk(issues_[i].queue);
+    error.facts.state_broken |= run_.unwritten;
     name_instruction(error, i);
     throw;
   }
@@ -319,10 +321,11 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
   // Updates on queues other than the failed one either finished or never began. So each number of the state is an old
   // one or a new one, but some parameters may have taken the step and others not (state_touched). In three cases the
   // state is lost instead (state_broken). In the first, the disk failed amid updates, so data may be lost between
-  // memory and disk. In the second, a sum of gradients could not be written, and a step that begins anew would read it.
-  // In the third, the failed instruction was deferred by the previous step, which was already reported as complete.
+  // memory and disk. In the second, new weights or a sum of gradients could not be written, and a later step would read
+  // them. This holds also if an instruction of another queue failed first. In the third, the failed instruction was
+  // deferred by the previous step, which was already reported as complete.
   facts.state_touched = run_.updated;
-  const bool disk_lost = is_of_disk(failed.queue) && (run_.updated || issues_[instruction].adds);
+  const bool disk_lost = run_.updated ? is_of_disk(failed.queue) || run_.unwritten : run_.added && run_.unwritten;
   facts.state_broken |= failed.earlier || disk_lost;
   if (!facts.device_gone) name_instruction(error, instruction);
 }
@@ -396,7 +399,7 @@ void Executor::prepare(const backend::StepScalars &scalars, const std::atomic<bo
   run_.timed = timed || !device_.info().asynchronous;
   ++report_.runs;
   record();
-  run_.added = run_.updated = false;
+  run_.added = run_.updated = run_.unwritten = false;
   run_.stopped = run_.recording = false;
   report_.seconds = 0;
   for (Issue &issue : issues_) issue.over = false;

@@ -118,6 +118,7 @@ class Executor final : public Job {
   // The current run, or the last one.
   struct Run {
     std::atomic<bool> added{false}, updated{false};  // an instruction that adds or updates has begun
+    std::atomic<bool> unwritten{false};              // a write to the disk failed, of something that outlives the step
     bool stopped = false;                            // by a cancel
     bool timed = false;
     bool recording = false;  // instructions are only recorded, and none of them runs
