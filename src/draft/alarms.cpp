@@ -57,50 +57,48 @@ void find_missing_gradients(const AlarmFacts &facts, std::vector<Alarm> &found) 
                    some_names(names), names.size() == 1 ? "it is" : "they are")});
 }
 
-void find_lost_detach(const AlarmFacts &facts, std::vector<Alarm> &found) {
+// Adds an alarm that begins with the names of nodes, unless there are none. Its sentence goes on with a verb, `one` for
+// a single node and `several` for more, and with `rest`.
+void name_nodes(const char *code, const std::vector<std::string> &names, const char *one, const char *several,
+                const char *rest, std::vector<Alarm> &found) {
+  if (names.empty()) return;
   std::vector<std::string> nodes;
-  for (const std::string &name : facts.file.declared().undetached) nodes.push_back(printable(name, 80));
-  if (nodes.empty()) return;
-  found.push_back({"detach_lost", nodes.front(),
-                   fmt::format("{} {} a detach() that the exporter dropped, so gradients go where PyTorch stops them; "
-                               "export with optimize=False",
-                               some_names(nodes), nodes.size() == 1 ? "reads" : "read")});
+  for (const std::string &name : names) nodes.push_back(printable(name, 80));
+  found.push_back(
+      {code, nodes.front(), fmt::format("{} {} {}", some_names(nodes), nodes.size() == 1 ? one : several, rest)});
+}
+
+void find_lost_detach(const AlarmFacts &facts, std::vector<Alarm> &found) {
+  name_nodes("detach_lost", facts.file.declared().undetached, "reads", "read",
+             "a detach() that the exporter dropped, so gradients go where PyTorch stops them; export with "
+             "optimize=False",
+             found);
 }
 
 // Finds losses whose label_smoothing the exporter dropped. Finds none if the option `loss` attaches the loss, because
 // then the option `label_smoothing` sets the smoothing.
 void find_lost_smoothing(const AlarmFacts &facts, std::vector<Alarm> &found) {
   if (!facts.settings.losses.empty()) return;
-  std::vector<std::string> nodes;
-  for (const std::string &name : facts.file.declared().unsmoothed) nodes.push_back(printable(name, 80));
-  if (nodes.empty()) return;
-  found.push_back({"smoothing_lost", nodes.front(),
-                   fmt::format("{} {} a label_smoothing in PyTorch that the exporter dropped; export the logits, and "
-                               "set the options loss=cross_entropy and label_smoothing",
-                               some_names(nodes), nodes.size() == 1 ? "has" : "have")});
+  name_nodes("smoothing_lost", facts.file.declared().unsmoothed, "has", "have",
+             "a label_smoothing in PyTorch that the exporter dropped; export the logits, and set the options "
+             "loss=cross_entropy and label_smoothing",
+             found);
 }
 
 // Finds norms that were exported in training mode, and that use running statistics in the file.
 void find_lost_batch_norms(const AlarmFacts &facts, std::vector<Alarm> &found) {
   if (facts.settings.batch_norm != passes::BatchNorm::as_exported) return;
-  std::vector<std::string> nodes;
-  for (const std::string &name : facts.file.declared().untrained_norms) nodes.push_back(printable(name, 80));
-  if (nodes.empty()) return;
-  found.push_back({"batch_norm_lost", nodes.front(),
-                   fmt::format("{} {} the statistics of each batch in PyTorch, and running ones in the file, because "
-                               "the exporter dropped the training mode; set the option batch_norm=train, or =frozen if "
-                               "that is meant",
-                               some_names(nodes), nodes.size() == 1 ? "uses" : "use")});
+  name_nodes("batch_norm_lost", facts.file.declared().untrained_norms, "uses", "use",
+             "the statistics of each batch in PyTorch, and running ones in the file, because the exporter dropped the "
+             "training mode; set the option batch_norm=train, or =frozen if that is meant",
+             found);
 }
 
 void find_lost_dropout(const AlarmFacts &facts, std::vector<Alarm> &found) {
-  std::vector<std::string> nodes;
-  for (const std::string &name : facts.file.declared().undropped) nodes.push_back(printable(name, 80));
-  if (nodes.empty()) return;
-  found.push_back({"dropout_lost", nodes.front(),
-                   fmt::format("{} {} to an attention with dropout in PyTorch, which the exporter dropped; write the "
-                               "attention with a Dropout of its own (attn_implementation=\"eager\" in transformers)",
-                               some_names(nodes), nodes.size() == 1 ? "belongs" : "belong")});
+  name_nodes("dropout_lost", facts.file.declared().undropped, "belongs", "belong",
+             "to an attention with dropout in PyTorch, which the exporter dropped; write the attention with a Dropout "
+             "of its own (attn_implementation=\"eager\" in transformers)",
+             found);
 }
 
 void find_resting_groups(const AlarmFacts &facts, std::vector<Alarm> &found) {

@@ -308,6 +308,7 @@ std::set<std::string> own_tensors(const std::map<std::string, graph::MergedTenso
 // Turns the outputs of these Identity nodes of initializers into initializers.
 std::vector<Split> make_initializers(Graph &graph, const std::set<std::string> &own) {
   std::vector<Split> splits;
+  if (own.empty()) return splits;
   std::vector<Node> others;
   for (const Node &node : graph.nodes()) {
     const ValueId made = node.outputs.at(0);
