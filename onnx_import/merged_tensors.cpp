@@ -5,11 +5,13 @@
 #include <string_view>
 #include <vector>
 
+#include "graph/scope.h"
+
 namespace protrain::onnx_import {
 
 namespace {
 
-constexpr const char *kComputed = "computed";  // the last word of the name of a computed tensor
+constexpr const char *kComputed = ".computed";  // the last word of the name of a computed tensor
 
 bool is_computed(std::string_view name) { return name.starts_with("onnx::"); }
 
@@ -18,17 +20,6 @@ bool is_computed(std::string_view name) { return name.starts_with("onnx::"); }
 bool names_tensor(std::string_view name) {
   return !name.empty() && name[0] != '/' && !is_computed(name) &&
          name.find_first_not_of("0123456789") != std::string_view::npos;
-}
-
-// Returns how the names of the tensors of a node's module begin: "layers.1.linear1." for "/layers/1/linear1/MatMul" and
-// "/layers.1/linear1/MatMul". Returns "" for a node outside of any module.
-std::string module_of(const NodeProto &node) {
-  const std::string &name = node.name();
-  const std::size_t end = name.rfind('/');
-  if (name.empty() || name[0] != '/' || end == 0) return "";
-  std::string module = name.substr(1, end);
-  std::ranges::replace(module, '/', '.');
-  return module;
 }
 
 class MergedTensors {
@@ -64,7 +55,7 @@ class MergedTensors {
     if (readers == readers_.end()) return module;
     for (const NodeProto *node : readers->second) {
       if (node->op_type() == "Identity") continue;
-      const std::string own = module_of(*node);
+      const std::string own = graph::module_of_scope(node->name());
       if (own.empty() || (module && *module != own)) return std::nullopt;
       module = own;
     }

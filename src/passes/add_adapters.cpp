@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/scope.h"
 #include "passes/canonical/canonical.h"
 #include "passes/parameters/names.h"
 
@@ -170,11 +171,8 @@ std::string module_of(const std::string &parameter, const std::vector<std::strin
   names.insert(names.end(), made_from.begin(), made_from.end());
   for (const std::string &name : names)
     if (name.ends_with(kWeight) && naming_of(name) == Naming::own) return name.substr(0, name.size() - kWeight.size());
-  const std::size_t last = node.name.rfind('/');
-  if (!node.name.starts_with('/') || last == 0) return parameter;
-  std::string module = node.name.substr(1, last - 1);
-  std::ranges::replace(module, '/', '.');
-  return module;
+  const std::string module = graph::module_of_scope(node.name);
+  return module.empty() ? parameter : module;
 }
 
 // Sets the adapter's matrices A and B. `matrix` is the shape in which the adapted parameter is stored.

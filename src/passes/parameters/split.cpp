@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "graph/scope.h"
 #include "passes/parameters/formula.h"
 #include "passes/parameters/load.h"
 
@@ -204,13 +205,9 @@ std::vector<std::size_t> group(const std::vector<Reading> &readings) {
   return first;
 }
 
-// Returns the module of a node by its name: "layers.0.norm" of "/layers.0/norm/Mul", and of "/layers.0/norm_1/Mul",
-// which is the second use of the module. Returns "" for a name without a scope.
-std::string module_of(const Node &node) {
-  const std::size_t end = node.name.rfind('/');
-  if (!node.name.starts_with('/') || end == 0) return "";
-  std::string module = node.name.substr(1, end - 1);
-  std::ranges::replace(module, '/', '.');
+// Returns the module of a node by its name. "/layers.0/norm_1/Mul" is of "layers.0.norm", which is used a second time.
+std::string used_module(const Node &node) {
+  std::string module = graph::module_of_scope(node.name);
   const std::size_t digits = module.find_last_not_of("0123456789");
   if (digits != std::string::npos && digits + 1 < module.size() && module[digits] == '_') module.resize(digits);
   return module;
@@ -222,7 +219,7 @@ void join_own_module(const Graph &graph, const std::string &vector, const std::v
   const std::string own = vector.substr(0, std::min(vector.rfind('.'), vector.size()));
   std::set<std::size_t> groups;
   for (std::size_t i = 0; i < readings.size(); ++i)
-    if (own != vector && module_of(graph.node(readings[i].node)) == own) groups.insert(first[i]);
+    if (own != vector && used_module(graph.node(readings[i].node)) == own) groups.insert(first[i]);
   for (std::size_t &group : first)
     if (groups.contains(group)) group = *groups.begin();
 }
