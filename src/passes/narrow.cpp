@@ -25,6 +25,8 @@ bool any(const std::vector<ValueId> &ids, auto &&matches) {
   return std::ranges::any_of(ids, [&](ValueId id) { return id != ValueId::none && matches(id); });
 }
 
+constexpr double kLeastFloat16 = 0x1p-24;  // above 0
+
 // Returns the largest finite number of a type narrower than float64.
 double largest_of(DType dtype) {
   if (dtype == DType::f32) return static_cast<double>(std::numeric_limits<float>::max());
@@ -205,7 +207,8 @@ class Exceptions {
     mark_back_from(std::move(places), ends_places);
 
     for (const Node &node : graph_.nodes())
-      if (node.op == "CumSum" || (narrow_ == DType::f16 && is_power(node))) wide_[index(node.outputs[0])] = true;
+      if (node.op == "CumSum") wide_[index(node.outputs[0])] = true;
+    if (narrow_ == DType::f16) mark_outside_float16();
     return std::move(wide_);
   }
 
@@ -222,6 +225,59 @@ class Exceptions {
       for (ValueId in : node->inputs)
         if (const Node *before = maker_of(in); before != nullptr && !ends(*before)) pending.push_back(in);
     }
+  }
+
+  // Marks the results that need a greater range than that of float16: from 6e-8, below which a number becomes 0, to
+  // 65504. bfloat16 has the range of float32.
+  void mark_outside_float16() {
+    Marks within = narrowed_weights();  // narrow values, and others of a range that float16 has
+    for (const Node &node : graph_.nodes()) {
+      const bool scales = scales_by_outside(node, within);
+      const bool outside = is_power(node) || reads_tiny_number(node);
+      if (outside || scales) wide_[index(node.outputs[0])] = true;
+
+      const bool reads_within = any(node.inputs, [&](ValueId in) { return within[index(in)]; });
+      const bool reads_float = any(node.inputs, [&](ValueId in) { return is_computed_float(in); });
+      for (ValueId out : node.outputs) {
+        if (out == ValueId::none || narrowed_.value(out).type.dtype != narrow_) continue;
+        // A scaled result has the range of its other operand again, so it makes no further result float32.
+        within[index(out)] = scales || (!outside && (reads_within || !reads_float));
+      }
+    }
+  }
+
+  Marks narrowed_weights() const {
+    Marks marks(graph_.value_count(), false);
+    for (ValueId id : graph_.weights()) marks[index(id)] = narrowed_.value(id).type.dtype == narrow_;
+    return marks;
+  }
+
+  bool is_computed_float(ValueId id) const {
+    const graph::Value &value = graph_.value(id);
+    return value.type.dtype == DType::f32 && value.origin != Origin::constant;
+  }
+
+  // True if the node divides by a float32 value, such as the length of a vector, or multiplies by one, such as the
+  // inverse of a length. Lengths and their inverses are often outside the range of float16.
+  bool scales_by_outside(const Node &node, const Marks &within) const {
+    const auto is_wide = [&](ValueId id) { return is_computed_float(id) && !within[index(id)]; };
+    if (node.op == "Div") return is_wide(node.inputs[1]);
+    return node.op == "Mul" && any(node.inputs, [&](ValueId in) {
+             return is_wide(in) && narrowed_.value(in).type.dtype == narrow_;  // not a mask made from data
+           });
+  }
+
+  // True if the node computes with a number that float16 holds as 0, such as the least length of a vector. Tables of
+  // constants do not count: the sines of positions include tiny numbers that do not matter.
+  bool reads_tiny_number(const Node &node) const {
+    const auto is_tiny = [](double number) { return number != 0 && std::abs(number) < kLeastFloat16; };
+    if (node.op == "Clip") return is_tiny(node.attributes.real("min", 0)) || is_tiny(node.attributes.real("max", 0));
+    return any(node.inputs, [&](ValueId in) {
+      const graph::Value &value = graph_.value(in);
+      const bool is_number =
+          value.origin == Origin::constant && value.type.dtype == DType::f32 && value.array.stored_count() == 1;
+      return is_number && is_tiny(value.array.stored_double(0));
+    });
   }
 
   // Returns the node that computes the value, or nullptr.

@@ -164,9 +164,49 @@ TEST_P(Narrow, SumsSquaresInFloat32IfFloat16WouldOverflow) {
       const ValueId unit = g.add("Div", {x, length});
       g.narrow(g.mean(g.add("MatMul", {unit, g.weight("v", {4, 4})})));
       const DType of_squares = GetParam() == DType::f16 ? kWide : GetParam();
-      for (const ValueId id : {square, sum, length}) EXPECT_EQ(g.dtype(id), of_squares) << op;
-      for (const ValueId id : {x, unit}) EXPECT_EQ(g.dtype(id), GetParam()) << op;
+      for (const ValueId id : {square, sum, length, unit}) EXPECT_EQ(g.dtype(id), of_squares) << op;
+      EXPECT_EQ(g.dtype(x), GetParam()) << op;
     }
+}
+
+// 1e-12 is the least length that PyTorch's normalize() divides by. In float16 it would be 0, and a row of zeros would
+// be 0 / 0.
+TEST_P(Narrow, DividesByTinyNumbersInFloat32IfFloat16HasNone) {
+  const graph::Attributes least = {{"min", 1e-12}, {"max", -kLowest}};
+  const DType expected = GetParam() == DType::f16 ? kWide : GetParam();
+  for (const bool by_clip : {false, true}) {
+    Float32 g(GetParam());
+    const ValueId x = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 4})});
+    const ValueId most = g.add("ReduceMax", {x}, {{"axes", std::vector<std::int64_t>{1}}});
+    const ValueId length = by_clip ? g.add("Clip", {most}, least) : g.add("Add", {most, g.scalar(1e-12)});
+    const ValueId unit = g.add("Div", {x, length}), scaled = g.add("Mul", {unit, g.weight("scale", {4})});
+    const ValueId inverse = g.add("Mul", {x, g.add("Reciprocal", {length})}), sum = g.add("Add", {inverse, scaled});
+    g.narrow(g.mean(g.add("MatMul", {sum, g.weight("v", {4, 4})})));
+    for (const ValueId id : {length, unit, inverse}) EXPECT_EQ(g.dtype(id), expected);
+    for (const ValueId id : {x, most, scaled, sum}) EXPECT_EQ(g.dtype(id), GetParam());
+  }
+}
+
+TEST_P(Narrow, IgnoresTheTinyNumbersOfATable) {
+  Float32 g(GetParam());
+  const ValueId x = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 2})});
+  const ValueId sines = g.constant(Array::from_doubles({kWide, {2}}, {1.2e-16, 0.5}));
+  const ValueId turned = g.add("Mul", {x, sines});
+  g.narrow(g.mean(g.add("MatMul", {turned, g.weight("v", {2, 4})})));
+  EXPECT_EQ(g.dtype(turned), GetParam());
+}
+
+// A mask of float32 data leaves products narrow, and the number of seen places divides in float32.
+TEST_P(Narrow, DividesByNumbersOfDataInFloat32IfFloat16HasNone) {
+  Float32 g(GetParam());
+  const ValueId x = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 4})});
+  const ValueId seen = g.add("Cast", {g.input("seen", {2, 4}, DType::i64)}, {{"to", std::string("float32")}});
+  const ValueId masked = g.add("Mul", {x, seen});
+  const auto along = [&](ValueId id) { return g.add("ReduceSum", {id}, {{"axes", std::vector<std::int64_t>{1}}}); };
+  const ValueId mean = g.add("Div", {along(masked), g.add("Max", {along(seen), g.scalar(1e-9)})});
+  g.narrow(g.mean(g.add("MatMul", {g.add("Mul", {x, mean}), g.weight("v", {4, 4})})));
+  EXPECT_EQ(g.dtype(masked), GetParam());
+  EXPECT_EQ(g.dtype(mean), GetParam() == DType::f16 ? kWide : GetParam());
 }
 
 // Places in an image of 300 columns: in bfloat16 they would be even numbers.
