@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "base/text.h"
 #include "ops/op.h"
 #include "ops/stored.h"
 #include "passes/parameters/quantised.h"
@@ -206,6 +207,11 @@ class Exceptions {
       if (becomes_integer(node)) places.push_back(node.inputs[0]);
     mark_back_from(std::move(places), ends_places);
 
+    std::vector<ValueId> near_one;
+    for (const Node &node : graph_.nodes())
+      if (const ValueId id = near_one_in(node); id != ValueId::none) near_one.push_back(id);
+    mark_back_from(std::move(near_one), [](const Node &node) { return !is_arithmetic(node); });
+
     for (const Node &node : graph_.nodes())
       if (node.op == "CumSum") wide_[index(node.outputs[0])] = true;
     if (narrow_ == DType::f16) mark_outside_float16();
@@ -296,6 +302,17 @@ class Exceptions {
   // whole numbers alone, and from 256 on not all of them.
   bool becomes_integer(const Node &node) const {
     return node.op == "Cast" && is_integer(graph_.value(node.outputs[0]).type.dtype);
+  }
+
+  static bool is_arithmetic(const Node &node) { return one_of(node.op, {"Add", "Sub", "Mul", "Div", "Neg", "Exp"}); }
+
+  // Returns the computed value that may be near 1 if the node is a part of log(1 + x), of log((1 + x) / (1 - x)) or of
+  // e^x - 1; else ValueId::none. A small x has no digit left if the value near 1 is rounded to 16 bits.
+  ValueId near_one_in(const Node &node) const {
+    const Node *before = one_of(node.op, {"Log", "Sub"}) ? maker_of(node.inputs[0]) : nullptr;
+    if (before == nullptr || !is_arithmetic(*before)) return ValueId::none;
+    if (node.op == "Log") return node.inputs[0];
+    return before->op == "Exp" && reads(node, Origin::constant) ? node.outputs[0] : ValueId::none;
   }
 
   // True for squares and other powers. In float16 the square of 256 is infinite already, although the length of a
