@@ -29,8 +29,6 @@ inline bool has_input(const KernelRequest &request, std::size_t i) {
 inline bool has_output(const KernelRequest &request, std::size_t i) {
   return i < request.outputs.size() && request.outputs[i].dtype != DType::none;
 }
-inline const std::string &subject(const KernelRequest &request) {
-  return request.node.name.empty() ? request.node.op : request.node.name;
-}
+inline const std::string &subject(const KernelRequest &request) { return request.node.subject(); }
 
 }  // namespace protrain::backend

@@ -18,7 +18,7 @@ class Emitter {
   // and they belong to no forward node.
   void begin(const graph::Node &node) {
     current_ = node;  // a copy, because emitting may move the list that holds `node`
-    name_ = node.name.empty() ? node.op : node.name;
+    name_ = node.subject();
     phase_ = graph::Phase::backward;
   }
   void begin(const std::string &name, graph::Phase phase = graph::Phase::backward) {

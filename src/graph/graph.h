@@ -52,6 +52,11 @@ struct Node {
   std::vector<ValueId> outputs;
   std::int32_t block = -1;  // the repeated layer it belongs to; -1: none
   Phase phase = Phase::forward;
+
+  // The node's name, or its operator if the node has no name: the subject of errors about the node.
+  const std::string &subject() const { return name.empty() ? op : name; }
+  // The operator and the name: "MatMul at layers.0.linear".
+  std::string place() const { return name.empty() ? op : op + " at " + name; }
 };
 
 class Graph {

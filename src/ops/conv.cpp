@@ -33,7 +33,7 @@ std::int64_t groups_of(const Node &node) { return node.attributes.integer("group
 Shape kernel_of(const Node &node, const Shape &weights) {
   const Shape kernel(weights.begin() + 2, weights.end());
   require(!node.attributes.has("kernel_shape") || node.attributes.integers("kernel_shape") == kernel, Code::shape,
-          subject_of(node), "kernel_shape {}, and weights of {}", to_text(node.attributes.integers("kernel_shape")),
+          node.subject(), "kernel_shape {}, and weights of {}", to_text(node.attributes.integers("kernel_shape")),
           to_text(weights));
   return kernel;
 }

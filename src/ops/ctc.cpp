@@ -71,16 +71,16 @@ struct Speech {
     const Array *given = optional_input(in, 2);
     for (std::size_t n = 0; given != nullptr && n < samples; ++n) {
       const std::int64_t length = given->integers()[n];
-      require(length >= 0 && length <= in[0]->shape()[1], Code::arg, subject_of(node),
+      require(length >= 0 && length <= in[0]->shape()[1], Code::arg, node.subject(),
               "length {} of sample {} is outside 0..{}", length, n, times);
       lengths[n] = static_cast<std::size_t>(length);
     }
   }
 
   std::int64_t checked(const Node &node, std::int64_t label, std::size_t place) const {
-    require(label >= 0 && label < static_cast<std::int64_t>(classes), Code::arg, subject_of(node),
+    require(label >= 0 && label < static_cast<std::int64_t>(classes), Code::arg, node.subject(),
             "label {} of row {} is outside 0..{}", label, place, classes - 1);
-    require(label != blank, Code::arg, subject_of(node), "label {} of row {} is the blank", label, place);
+    require(label != blank, Code::arg, node.subject(), "label {} of row {} is the blank", label, place);
     return label;
   }
 

@@ -83,7 +83,7 @@ Shape Einsum::shape_of(const std::u32string &labels) const {
 }
 
 Einsum resolve_einsum(const Node &node, const std::vector<Shape> &shapes) {
-  const std::string &subject = subject_of(node);
+  const std::string &subject = node.subject();
   const std::string equation = without_spaces(node.attributes.text("equation", ""));
   const std::size_t arrow = equation.find("->");
   const std::vector<std::string> terms = split_at_commas(equation.substr(0, arrow));

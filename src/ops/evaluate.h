@@ -21,9 +21,6 @@ using Arrays = std::vector<Array>;
 using Inputs = std::span<const Array *const>;
 using Types = std::span<const Type>;
 
-// The node's name for errors.
-inline const std::string &subject_of(const Node &node) { return node.name.empty() ? node.op : node.name; }
-
 // Returns memory for the stored data of an array whose stored shape is `stored`. Code::limit above 2^33 bytes.
 std::vector<std::byte> room_for(DType dtype, const Shape &stored);
 

@@ -311,7 +311,7 @@ Combine<T> combination_of(const Node &node) {
   if (reduction == "mul") return [](T a, T b) { return static_cast<T>(Wrapping(a) * Wrapping(b)); };
   if (reduction == "max") return [](T a, T b) { return std::max(a, b); };
   if (reduction == "min") return [](T a, T b) { return std::min(a, b); };
-  fail(Code::graph, subject_of(node), "reduction is \"{}\"; expected none, add, mul, max or min", printable(reduction));
+  fail(Code::graph, node.subject(), "reduction is \"{}\"; expected none, add, mul, max or min", printable(reduction));
 }
 
 template <typename T>  // double or std::int64_t

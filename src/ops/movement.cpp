@@ -198,7 +198,7 @@ constexpr std::int64_t kMostPieces = 1 << 16;
 Integers split_sizes(const Node &node, std::int64_t length) {
   if (node.attributes.has("split")) return node.attributes.integers("split");
   const std::int64_t pieces = node.attributes.integer("num_outputs", static_cast<std::int64_t>(node.outputs.size()));
-  require(pieces > 0 && pieces <= kMostPieces, Code::shape, subject_of(node), "a split into {} parts", pieces);
+  require(pieces > 0 && pieces <= kMostPieces, Code::shape, node.subject(), "a split into {} parts", pieces);
   const std::int64_t each = (length + pieces - 1) / pieces;
   Integers sizes(static_cast<std::size_t>(pieces), each);
   sizes.back() = length - each * (pieces - 1);

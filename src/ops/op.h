@@ -30,8 +30,8 @@ struct NodeTypes {
 
   const Type &input(std::size_t i) const;  // Code::graph if absent
   bool has(std::size_t i) const { return i < inputs.size() && inputs[i] != nullptr; }
-  const Array &constant(std::size_t i) const;  // Code::unsupported if not constant
-  const std::string &subject() const { return node.name.empty() ? node.op : node.name; }  // for errors
+  const Array &constant(std::size_t i) const;                    // Code::unsupported if not constant
+  const std::string &subject() const { return node.subject(); }  // for errors
 };
 
 // Work and memory traffic of one execution, for the cost model. `bytes` counts each input and each output once.

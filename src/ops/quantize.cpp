@@ -144,7 +144,7 @@ class ZeroPoints {
 
 Arrays evaluate_dequantize(const Node &node, Inputs in, Types out) {
   const Shape &shape = out[0].shape;
-  const ScaleBlocks blocks = scale_blocks(node.attributes, shape, in[1]->shape(), subject_of(node));
+  const ScaleBlocks blocks = scale_blocks(node.attributes, shape, in[1]->shape(), node.subject());
   const ZeroPoints zeros(node, optional_input(in, 2), blocks);
   const std::vector<double> scale = in[1]->doubles();
   const std::vector<std::int64_t> q = in[0]->integers();
@@ -184,7 +184,7 @@ double quantised(const Array &x, double value, double scale, double zero) {
 // Calls make(i, quantised value, scale, zero point) for each element of x, and returns the results.
 template <typename Make>
 Array map_quantised(const Node &node, Inputs in, std::size_t x, const Type &type, Make make) {
-  const ScaleBlocks blocks = scale_blocks(node.attributes, in[x]->shape(), in[x + 1]->shape(), subject_of(node));
+  const ScaleBlocks blocks = scale_blocks(node.attributes, in[x]->shape(), in[x + 1]->shape(), node.subject());
   const ZeroPoints zeros(node, optional_input(in, x + 2), blocks);
   const std::vector<double> values = in[x]->doubles(), scale = in[x + 1]->doubles();
   std::vector<double> results(values.size());

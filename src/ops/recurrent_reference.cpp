@@ -229,7 +229,7 @@ const RecurrentActivation *find_recurrent_activation(std::string_view name) {
 LimitedActivation::LimitedActivation(const Node &node, const std::string &key, const char *fallback, double clip,
                                      DType dtype)
     : row_(find_recurrent_activation(node.attributes.text(key, fallback))), clip_(clip) {
-  require(row_ != nullptr, Code::unsupported, subject_of(node), "{} has no activation {}", node.op,
+  require(row_ != nullptr, Code::unsupported, node.subject(), "{} has no activation {}", node.op,
           printable(node.attributes.text(key, fallback)));
   alpha_ = node.attributes.real(key + "_alpha", 0);
   beta_ = node.attributes.real(key + "_beta", 0);

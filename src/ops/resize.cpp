@@ -58,7 +58,7 @@ std::vector<Type> infer_resize(const NodeTypes &types) {
 }  // namespace
 
 std::vector<ResizedAxis> resized_axes(const Node &node, const Shape &x, const Array *scales, const Array *sizes) {
-  const std::string &subject = subject_of(node);
+  const std::string &subject = node.subject();
   require((scales == nullptr) != (sizes == nullptr), Code::graph, subject, "Resize takes either scales or sizes");
   std::vector<std::int64_t> named = node.attributes.integers("axes");
   if (!node.attributes.has("axes")) {
@@ -91,7 +91,7 @@ std::vector<ResizedAxis> resized_axes(const Node &node, const Shape &x, const Ar
 }
 
 std::vector<std::int64_t> nearest_elements(const Node &node, const ResizedAxis &axis) {
-  const std::string &subject = subject_of(node);
+  const std::string &subject = node.subject();
   const std::string coordinates = node.attributes.text("coordinate_transformation_mode", "half_pixel");
   const std::string mode = node.attributes.text("nearest_mode", "round_prefer_floor");
   require(axis.to <= kMostWeights, Code::limit, subject, "{} elements are too many", axis.to);
@@ -107,7 +107,7 @@ std::vector<std::int64_t> nearest_elements(const Node &node, const ResizedAxis &
 }
 
 std::vector<double> resize_weights(const Node &node, const ResizedAxis &axis) {
-  const std::string &subject = subject_of(node);
+  const std::string &subject = node.subject();
   const std::string mode = node.attributes.text("mode", "nearest");
   const std::string coordinates = node.attributes.text("coordinate_transformation_mode", "half_pixel");
   const bool is_cubic = mode == "cubic", skips_outside = node.attributes.integer("exclude_outside", 0) != 0;

@@ -87,7 +87,7 @@ std::vector<Array> evaluate_window(const Node &node, std::span<const Array *cons
 }  // namespace
 
 Fourier fourier_of(const Node &node, const Shape &x) {
-  const std::string &subject = subject_of(node);
+  const std::string &subject = node.subject();
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", -2), x.size(), subject);
   require(axis + 1 < x.size(), Code::graph, subject,
           "the last axis holds real and imaginary parts; {} cannot transform it", node.op);

@@ -12,7 +12,7 @@ namespace {
 using graph::ValueId;
 
 std::size_t topk_axis(const Node &node, const Shape &shape) {
-  return resolve_axis(node.attributes.integer("axis", -1), shape.size(), subject_of(node));
+  return resolve_axis(node.attributes.integer("axis", -1), shape.size(), node.subject());
 }
 
 std::vector<Type> infer_topk(const NodeTypes &types) {

@@ -20,7 +20,7 @@ Integers list_of(const Node &node, const char *name, std::size_t count, std::int
   Integers list = node.attributes.integers(name);
   if (!node.attributes.has(name)) list.assign(count, fallback);
   const auto fits = [&](std::int64_t n) { return n >= least && n <= kLongest; };
-  require(list.size() == count && std::ranges::all_of(list, fits), Code::graph, subject_of(node),
+  require(list.size() == count && std::ranges::all_of(list, fits), Code::graph, node.subject(),
           "{} {} of {} do not fit {} spatial axes", name, to_text(list), node.op, count);
   return list;
 }
@@ -29,8 +29,7 @@ Shape spatial(const Node &node, const Shape &x, const Shape &kernel) {
   require(x.size() >= 3 && kernel.size() == x.size() - 2 &&
               std::ranges::all_of(kernel, [](std::int64_t k) { return k > 0 && k <= kLongest; }) &&
               std::ranges::all_of(x.begin() + 2, x.end(), [](std::int64_t n) { return n <= kLongest; }),
-          Code::shape, subject_of(node), "{} with windows of {} does not take {}", node.op, to_text(kernel),
-          to_text(x));
+          Code::shape, node.subject(), "{} with windows of {} does not take {}", node.op, to_text(kernel), to_text(x));
   return {x.begin() + 2, x.end()};
 }
 
@@ -49,7 +48,7 @@ SlidingWindows common_parts(const Node &node, Shape kernel) {
 std::string auto_pad_of(const Node &node) {
   const std::string name = node.attributes.text("auto_pad", "NOTSET");
   require(name == "NOTSET" || name == "VALID" || name == "SAME_UPPER" || name == "SAME_LOWER", Code::graph,
-          subject_of(node), "auto_pad \"{}\" of {} is none of ONNX's", name, node.op);
+          node.subject(), "auto_pad \"{}\" of {} is none of ONNX's", name, node.op);
   return name;
 }
 
@@ -80,7 +79,7 @@ SlidingWindows windows_of(const Node &node, const Shape &x, Shape kernel) {
       pad_evenly(w, i, total, automatic == "SAME_UPPER");
     }
     const std::int64_t room = input[i] + w.before[i] + w.after[i] - w.extent(i);
-    require(room >= 0, Code::shape, subject_of(node), "a window of {} does not fit axis {} of {}", w.extent(i), i + 2,
+    require(room >= 0, Code::shape, node.subject(), "a window of {} does not fit axis {} of {}", w.extent(i), i + 2,
             to_text(x));
     std::int64_t count = room / w.strides[i] + 1;
     if (rounds_up && room % w.strides[i] != 0 && count * w.strides[i] < input[i] + w.before[i]) ++count;
@@ -95,7 +94,7 @@ SlidingWindows transposed_windows_of(const Node &node, const Shape &x, Shape ker
   w.output = count;
   const Integers extra = list_of(node, "output_padding", count.size(), 0, 0);
   const Integers given = node.attributes.integers("output_shape");  // dims of the spatial axes, or of all axes
-  require(given.empty() || given.size() == count.size() || given.size() == x.size(), Code::graph, subject_of(node),
+  require(given.empty() || given.size() == count.size() || given.size() == x.size(), Code::graph, node.subject(),
           "output_shape {} does not fit {}", to_text(given), to_text(x));
   const std::string automatic = auto_pad_of(node);
   for (std::size_t i = 0; i < count.size(); ++i) {
@@ -103,12 +102,12 @@ SlidingWindows transposed_windows_of(const Node &node, const Shape &x, Shape ker
     if (automatic == "VALID") w.before[i] = w.after[i] = 0;
     if (!given.empty() || automatic.starts_with("SAME")) {
       const std::int64_t wanted = given.empty() ? count[i] * w.strides[i] : given.at(given.size() - count.size() + i);
-      require(wanted > 0 && wanted <= kLongest, Code::shape, subject_of(node), "an axis of {} cannot be made", wanted);
+      require(wanted > 0 && wanted <= kLongest, Code::shape, node.subject(), "an axis of {} cannot be made", wanted);
       pad_evenly(w, i, std::max<std::int64_t>(0, reach - wanted), automatic == "SAME_UPPER");
       w.after[i] = reach - wanted - w.before[i];  // negative: trailing elements that no window reaches
     }
     w.input.push_back(reach - w.before[i] - w.after[i]);
-    require(w.input[i] >= 0, Code::shape, subject_of(node), "pads cut off all of axis {}", i + 2);
+    require(w.input[i] >= 0, Code::shape, node.subject(), "pads cut off all of axis {}", i + 2);
   }
   return w;
 }

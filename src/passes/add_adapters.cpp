@@ -30,8 +30,6 @@ struct Target {
   bool as_stored = false;  // the node multiplies by the parameter as it is stored; false: by its transpose
 };
 
-std::string name_of_node(const Node &node) { return node.name.empty() ? node.op : node.op + " at " + node.name; }
-
 // Finds the products and lookups that read a parameter, directly or through nodes that only move or widen it.
 class Targets {
  public:
@@ -63,7 +61,7 @@ class Targets {
   std::optional<Read> passed_on(const Read &read) const;
   void arrive(NodeId id, std::size_t input, bool swapped);
   void refuse(const Node &node, const std::string &why) {
-    if (refusal.empty()) refusal = name_of_node(node) + " reads it, " + why;
+    if (refusal.empty()) refusal = node.place() + " reads it, " + why;
   }
   const Node *only_reader(ValueId value) const;
   ValueId behind_bias(ValueId product) const;

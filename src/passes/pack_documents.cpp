@@ -104,7 +104,7 @@ class Packing {
   Tokens tokens_of(ValueId id) const { return of_data(id) ? tokens_.at(id) : std::nullopt; }
 
   [[noreturn]] static void refuse(const Node &node, const std::string &why) {
-    fail(Code::unsupported, node.name.empty() ? node.op : node.name,
+    fail(Code::unsupported, node.subject(),
          "{} {}, so documents cannot be packed into one window; leave out the option packed", node.op, why);
   }
 

@@ -57,8 +57,6 @@ const char *advice_for(const std::string &op) {
   return found == kAdvice.end() ? " is unknown" : found->text;
 }
 
-std::string subject_of(const Node &node) { return node.name.empty() ? node.op : node.name; }
-
 bool is_typed(const Graph &graph, ValueId id) {
   return id == ValueId::none || graph.value(id).type.dtype != DType::none;
 }
@@ -145,7 +143,7 @@ void Problems::add(const Node &node, const std::string &reason) {
   const auto same = [&](const Problem &problem) { return problem.op == node.op && problem.reason == reason; };
   const auto found = std::ranges::find_if(problems_, same);
   Problem &problem = found != problems_.end() ? *found : problems_.emplace_back(Problem{node.op, reason, {}});
-  problem.nodes.push_back(subject_of(node));
+  problem.nodes.push_back(node.subject());
 }
 
 void Problems::collect_without_core_form(const Graph &graph, const std::map<ValueId, std::string> &refusals) {

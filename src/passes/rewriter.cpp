@@ -30,7 +30,7 @@ void Rewriter::walk(const std::function<void(Node &)> &visit) {
 void Rewriter::walk_over(std::vector<Node> &nodes, const std::function<void(Node &)> &visit) {
   for (Node &node : nodes) {
     for (ValueId &in : node.inputs) in = resolve(in);
-    base_name_ = node.name.empty() ? node.op : node.name;
+    base_name_ = node.subject();
     const std::vector<ValueId> read = node.inputs;
     visit(node);
     release(read);

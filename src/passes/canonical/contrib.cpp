@@ -11,15 +11,13 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-const std::string &contrib_subject(const Node &node) { return node.name.empty() ? node.op : node.name; }
-
 // Handles Gelu, FastGelu and BiasGelu. First adds the second input, a vector along the last axis, if there is one.
 bool contrib_gelu(Canonical &c, Node &node) {
   ValueId x = node.inputs.at(0);
   if (has(node, 1)) {
     const Shape shape = c.shape(x), bias = c.shape(node.inputs[1]);
-    require(!shape.empty() && bias == Shape{shape.back()}, Code::shape, contrib_subject(node),
-            "a bias of {} for rows of {}", to_text(bias), to_text(shape));
+    require(!shape.empty() && bias == Shape{shape.back()}, Code::shape, node.subject(), "a bias of {} for rows of {}",
+            to_text(bias), to_text(shape));
     x = c.add("Add", {x, node.inputs[1]});
   }
   Attributes attributes;
@@ -37,8 +35,8 @@ bool quick_gelu(Canonical &c, Node &node) {
 bool bias_split_gelu(Canonical &c, Node &node) {
   const ValueId sum = c.add("Add", {node.inputs.at(0), node.inputs.at(1)});
   const Shape shape = c.shape(sum);
-  require(shape == c.shape(node.inputs[0]) && !shape.empty() && shape.back() % 2 == 0, Code::shape,
-          contrib_subject(node), "{} with a bias of {} cannot be split in halves", to_text(c.shape(node.inputs[0])),
+  require(shape == c.shape(node.inputs[0]) && !shape.empty() && shape.back() % 2 == 0, Code::shape, node.subject(),
+          "{} with a bias of {} cannot be split in halves", to_text(c.shape(node.inputs[0])),
           to_text(c.shape(node.inputs[1])));
   const std::int64_t half = shape.back() / 2, axis = static_cast<std::int64_t>(shape.size()) - 1;
   const std::vector<ValueId> parts = c.add_all("Split", {sum}, {{"axis", axis}, {"split", Integers{half, half}}}, 2);
@@ -51,7 +49,7 @@ bool bias_split_gelu(Canonical &c, Node &node) {
 ValueId product_operand(Canonical &c, const Node &node, std::size_t input, const char *batch_key) {
   const ValueId x = node.inputs.at(input);
   const Shape shape = c.shape(x);
-  require(!shape.empty(), Code::shape, contrib_subject(node), "operand {} is a scalar", input);
+  require(!shape.empty(), Code::shape, node.subject(), "operand {} is a scalar", input);
   if (shape.size() == 1) return c.reshape(x, input == 0 ? Shape{1, shape[0]} : Shape{shape[0], 1});
   if (node.attributes.integer(batch_key, 0) == 0 || shape.size() == 2) return x;
   Integers perm(shape.size());
@@ -93,7 +91,7 @@ Attributes without_activation(const Node &node) {
 void require_activation(const Node &node, const std::string &name) {
   constexpr std::string_view kKnown =
       " Elu HardSigmoid HardSwish LeakyRelu Relu Selu Sigmoid Softplus Softsign Tanh Clip ";
-  require(kKnown.find(" " + name + " ") != std::string_view::npos, Code::unsupported, contrib_subject(node),
+  require(kKnown.find(" " + name + " ") != std::string_view::npos, Code::unsupported, node.subject(),
           "the activation \"{}\" is unknown", name);
 }
 
@@ -120,7 +118,7 @@ Attributes listed_parameters(const Node &node, const std::string &activation) {
   if (activation == "LeakyRelu") names = {"alpha"};
   if (activation == "Clip") names = {"min", "max"};
   if (activation == "HardSigmoid") names = {"alpha", "beta"};
-  require(values.size() == names.size(), Code::graph, contrib_subject(node), "{} parameters for {}; expected {}",
+  require(values.size() == names.size(), Code::graph, node.subject(), "{} parameters for {}; expected {}",
           values.size(), activation, names.size());
   Attributes attributes;
   for (std::size_t i = 0; i < names.size(); ++i) attributes.set(names[i], values[i]);
@@ -132,7 +130,7 @@ bool fused_conv(Canonical &c, Node &node) {
   std::vector<ValueId> operands(node.inputs.begin(), node.inputs.begin() + (has(node, 2) ? 3 : 2));
   ValueId y = c.add("Conv", operands, without_activation(node));
   if (has(node, 3)) {
-    require(c.shape(node.inputs[3]) == c.shape(y), Code::shape, contrib_subject(node), "adds {} to a result of {}",
+    require(c.shape(node.inputs[3]) == c.shape(y), Code::shape, node.subject(), "adds {} to a result of {}",
             to_text(c.shape(node.inputs[3])), to_text(c.shape(y)));
     y = c.add("Add", {y, node.inputs[3]});
   }

@@ -69,7 +69,7 @@ bool if_then_else(Canonical &c, Node &node) {
   const Body &no = body_of(c, node, "else_branch"), &yes = body_of(c, node, "then_branch");
   require(no.own == 0 && yes.own == 0, Code::graph, node.name, "a branch of If has inputs; it may only read values");
   const auto begin = node.inputs.begin() + 1, middle = begin + static_cast<std::ptrdiff_t>(captured_count(no));
-  const std::string &name = node.name.empty() ? node.op : node.name;
+  const std::string &name = node.subject();
   const ValueIds of_no(begin, middle), of_yes(middle, node.inputs.end());
   const bool computed = c.rewriter().value(node.inputs.at(0)).origin == graph::Origin::node;
   if (computed && c.constant_of(node.inputs[0]) == nullptr) {
@@ -120,7 +120,7 @@ ValueIds iterate(Canonical &c, Unrolled &loop, const ValueIds &first, const Valu
   ValueIds inputs = first;
   inputs.insert(inputs.end(), loop.carried.begin(), loop.carried.end());
   inputs.insert(inputs.end(), last.begin(), last.end());
-  const std::string &name = loop.node.name.empty() ? loop.node.op : loop.node.name;
+  const std::string &name = loop.node.subject();
   const ValueIds results = c.insert(loop.body, inputs, fmt::format("{}/{}", name, iteration));
   const std::size_t ahead = results.size() - loop.carried.size() - loop.stacks.size();
   const auto begin = results.begin() + static_cast<std::ptrdiff_t>(ahead);

@@ -82,7 +82,7 @@ void Canonical::require_tensors(const Node &node) const {
   if (sequences.empty() || reads_sequences(node.op)) return;
   const auto found = std::ranges::find_if(node.inputs, [this](ValueId in) { return sequences.contains(in); });
   if (found == node.inputs.end()) return;
-  fail(Code::graph, node.name.empty() ? node.op : node.name, "{} reads the sequence {}; expected a tensor", node.op,
+  fail(Code::graph, node.subject(), "{} reads the sequence {}; expected a tensor", node.op,
        printable(rewriter_.value(*found).name));
 }
 
@@ -102,10 +102,10 @@ bool Canonical::replace(Node &node) {
       if (!node.outputs.empty()) refusals[node.outputs[0]] = error.text;
       return false;
     }
-    if (error.subject.empty() || error.subject == node.op) error.subject = node.name.empty() ? node.op : node.name;
+    if (error.subject.empty() || error.subject == node.op) error.subject = node.subject();
     throw;
   } catch (const std::out_of_range &) {  // rules ask for operands, axes and attributes that the operator must have
-    fail(Code::graph, node.name.empty() ? node.op : node.name, "{} lacks required inputs, outputs or axes", node.op);
+    fail(Code::graph, node.subject(), "{} lacks required inputs, outputs or axes", node.op);
   }
 }
 
@@ -272,7 +272,7 @@ std::vector<ValueId> Canonical::insert(const graph::Body &body, const std::vecto
           kMostUnrolled);
   std::vector<Node> nodes = body.graph.nodes();
   for (Node &node : nodes) {
-    node.name = scope + "/" + (node.name.empty() ? node.op : node.name);
+    node.name = scope + "/" + node.subject();
     std::ranges::transform(node.inputs, node.inputs.begin(), find);
     for (ValueId &out : node.outputs)
       if (out != ValueId::none) out = here[index(out)] = rewriter_.new_value(scope + "/" + body.graph.value(out).name);

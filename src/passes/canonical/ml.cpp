@@ -12,7 +12,7 @@ namespace {
 ValueId row_of(Canonical &c, const Node &node, const char *key, std::int64_t features) {
   const std::vector<double> numbers = node.attributes.reals(key);
   const auto count = static_cast<std::int64_t>(numbers.size());
-  require(count == 1 || count == features, Code::graph, node.name.empty() ? node.op : node.name,
+  require(count == 1 || count == features, Code::graph, node.subject(),
           "{} has {} numbers; expected 1, or one for each of {} features", key, count, features);
   return c.rewriter().constant(graph::Array::from_doubles({DType::f32, {count}}, numbers));
 }
@@ -20,7 +20,7 @@ ValueId row_of(Canonical &c, const Node &node, const char *key, std::int64_t fea
 // Subtracts the offsets and multiplies by the scales. These are attributes of the node, so they are not trained.
 bool scaler(Canonical &c, Node &node) {
   const Shape shape = c.shape(node.inputs.at(0));
-  require(!shape.empty() && shape.size() <= 2, Code::shape, node.name.empty() ? node.op : node.name,
+  require(!shape.empty() && shape.size() <= 2, Code::shape, node.subject(),
           "rows of features have the shape {}; expected one or two axes", to_text(shape));
   const ValueId x = c.add("Cast", {node.inputs[0]}, {{"to", std::string(name_of(DType::f32))}});
   const ValueId shifted = c.add("Sub", {x, row_of(c, node, "offset", shape.back())});

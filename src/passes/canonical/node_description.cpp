@@ -11,7 +11,7 @@ constexpr std::int64_t kMostElements = 64;
 NodeDescription look_at(const Graph &graph, const Node &node) {
   NodeDescription seen;
   seen.op = node.op;
-  seen.name = node.name.empty() ? node.op : node.name;
+  seen.name = node.subject();
   seen.attributes = node.attributes;
   for (ValueId in : node.inputs) {
     if (in == ValueId::none) continue;

@@ -13,8 +13,6 @@ namespace {
 constexpr std::int64_t kMostWeights = std::int64_t{1} << 40;  // along one axis; so that sizes do not overflow
 constexpr int kMostClips = 4;  // Min and Max nodes that are stepped over; a Clip is one or two of them
 
-const std::string &quantize_subject(const Node &node) { return node.name.empty() ? node.op : node.name; }
-
 bool same_values(const Canonical &c, const Node &a, const Node &b, std::size_t input) {
   if (!has(a, input) || !has(b, input)) return has(a, input) == has(b, input);
   const graph::Array *left = c.constant_of(a.inputs[input]), *right = c.constant_of(b.inputs[input]);
@@ -62,7 +60,7 @@ bool dequantize(Canonical &c, Node &node) {
   const Node quantize = *made;
   const DType integers = c.type(node.inputs[0]).dtype;
   const std::int64_t bits = quantize.attributes.integer("bits", static_cast<std::int64_t>(8 * size_of(integers)));
-  require(bits > 0 && bits <= 16, Code::arg, quantize_subject(quantize), "integers of {} bits", bits);
+  require(bits > 0 && bits <= 16, Code::arg, quantize.subject(), "integers of {} bits", bits);
   const bool is_signed = integers == DType::i8 || integers == DType::i16;
   const std::int64_t count = std::int64_t{1} << bits, low = is_signed ? -count / 2 : 0;
   Attributes attributes = {{"low", std::clamp(low, before.low, before.high)},
@@ -93,7 +91,7 @@ BlockedWeights blocked_weights(const Canonical &c, const Node &node) {
                             .k = node.attributes.integer("K", 0),
                             .bits = node.attributes.integer("bits", 4),
                             .block = node.attributes.integer("block_size", 0)};
-  const std::string &subject = quantize_subject(node);
+  const std::string &subject = node.subject();
   require(w.bits == 4 || w.bits == 8, Code::unsupported, subject,
           "has weights of {} bits; quantise them to 4 or 8 bits", w.bits);
   const bool sized = w.n > 0 && w.k > 0 && w.k <= kMostWeights && w.block >= 2 && w.block <= kMostWeights;
@@ -111,7 +109,7 @@ void require_order(const Canonical &c, const Node &node, const BlockedWeights &w
   bool plain = groups != nullptr && groups->shape() == Shape{w.k};
   const std::vector<std::int64_t> of = plain ? groups->integers() : std::vector<std::int64_t>();
   for (std::size_t i = 0; i < of.size(); ++i) plain = plain && of[i] == static_cast<std::int64_t>(i) / w.block;
-  require(plain, Code::unsupported, quantize_subject(node),
+  require(plain, Code::unsupported, node.subject(),
           "has a group index (g_idx) that reorders its weights; quantise them without one (act_order=False)");
 }
 
@@ -142,7 +140,7 @@ ValueId dequantized_weights(Canonical &c, const Node &node, const BlockedWeights
 bool matmul_nbits(Canonical &c, Node &node) {
   const BlockedWeights w = blocked_weights(c, node);
   require_order(c, node, w);
-  require(c.shape(node.inputs[0]).size() >= 2, Code::shape, quantize_subject(node), "multiplies {}, not matrices",
+  require(c.shape(node.inputs[0]).size() >= 2, Code::shape, node.subject(), "multiplies {}, not matrices",
           to_text(c.shape(node.inputs[0])));
   std::vector<ValueId> operands = {node.inputs[0], dequantized_weights(c, node, w)};
   if (has(node, 5)) operands.push_back(node.inputs[5]);
@@ -159,7 +157,7 @@ struct QuantisedTable {
 };
 
 QuantisedTable quantised_table(const Canonical &c, const Node &node) {
-  const std::string &subject = quantize_subject(node);
+  const std::string &subject = node.subject();
   const std::int64_t bits = node.attributes.integer("bits", 4);
   const bool four_bit_type = node.attributes.has("shape"), bytes = c.type(node.inputs.at(0)).dtype == DType::u8;
   QuantisedTable table = {.shape = four_bit_type ? node.attributes.integers("shape") : c.shape(node.inputs[0]),

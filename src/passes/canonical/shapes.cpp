@@ -142,7 +142,7 @@ bool slice(Canonical &c, Node &node) {
 
 // Leaves out empty parts, such as the keys of an empty cache.
 bool concat(Canonical &c, Node &node) {
-  require(node.attributes.has("axis"), Code::graph, node.name.empty() ? node.op : node.name, "Concat without an axis");
+  require(node.attributes.has("axis"), Code::graph, node.subject(), "Concat without an axis");
   if (node.inputs.size() == 1) return pass_input(c, node);
   std::vector<ValueId> parts = node.inputs;
   std::erase_if(parts, [&](ValueId part) { return element_count(c.shape(part)) == 0; });

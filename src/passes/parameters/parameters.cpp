@@ -407,8 +407,7 @@ std::map<ValueId, Finding> states_of(const Graph &graph) {
                     Finding{.initializer = value.name,
                             .parameter = true,
                             .state = true,
-                            .reason = "is a running statistic of " + (node.name.empty() ? node.op : node.name) +
-                                      ", which each step changes"});
+                            .reason = "is a running statistic of " + node.subject() + ", which each step changes"});
     }
   }
   return found;

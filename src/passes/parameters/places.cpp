@@ -39,14 +39,12 @@ bool moves(const Node &node) {
 // True for the operators that LSTM, GRU and RNN become (ops/recurrent.cpp).
 bool is_recurrent(const Node &node) { return one_of(node.op, {"LstmSteps", "GruSteps", "RnnSteps"}); }
 
-std::string name_of_node(const Node &node) { return node.name.empty() ? node.op : node.op + " at " + node.name; }
-
 // Returns the use of a value that is added to attention scores. A learned bias is read from a table by distance, but a
 // mask is not. So weights are expected only if a Gather has picked rows of the value.
 Use scores_use(const Node &node, const Place &place) {
   Use use{.role = Use::Role::scores,
           .weights = place.through_gather,
-          .reason = "is added to attention scores in " + name_of_node(node),
+          .reason = "is added to attention scores in " + node.place(),
           .doubt = ""};
   if (!place.through_gather) use.doubt = "masks are added to attention scores, and learned biases by position as well";
   return use;
@@ -62,11 +60,11 @@ bool is_norm(const Node &node, const Place &place) {
 Use as_norm(const Node &node, const Place &place) {
   const bool lowered = one_of(node.op, {"Mul", "Add"}), bias = lowered ? node.op == "Add" : place.input == 2;
   const bool clear = !place.single || place.naming != Naming::unknown;
-  return {.role = Use::Role::norm,
-          .weights = !place.single || place.naming == Naming::own,
-          .reason = (bias ? "bias of " : "scale of ") + std::string(lowered ? "a normalization, in " : "") +
-                    name_of_node(node),
-          .doubt = clear ? "" : "single numbers are settings of a model, and learned scales as well"};
+  return {
+      .role = Use::Role::norm,
+      .weights = !place.single || place.naming == Naming::own,
+      .reason = (bias ? "bias of " : "scale of ") + std::string(lowered ? "a normalization, in " : "") + node.place(),
+      .doubt = clear ? "" : "single numbers are settings of a model, and learned scales as well"};
 }
 
 }  // namespace
@@ -150,7 +148,7 @@ std::vector<Place> Places::of(ValueId initializer, Naming naming) const {
 // Returns the use as an operand of a product. A matrix is a weight, unless the product is an outer product or computes
 // angles from positions and frequencies.
 Use Places::as_operand(const Node &node, const Place &place) const {
-  const std::string where = name_of_node(node);
+  const std::string where = node.place();
   const bool bias = place.input == 2;
   Use use{.role = bias ? Use::Role::bias : Use::Role::operand,
           .weights = true,
@@ -195,7 +193,7 @@ bool Places::feeds_recurrent(const Node &product) const {
 // Returns the use of a value that a recurrent layer reads: as its recurrent weights, as its bias or peepholes, or as
 // the state before its first step.
 Use Places::as_recurrent(const Node &node, const Place &place) const {
-  const std::string where = name_of_node(node);
+  const std::string where = node.place();
   if (place.input == 1 || place.input == 4)
     return {.role = place.input == 1 ? Use::Role::operand : Use::Role::bias,
             .weights = true,
@@ -212,7 +210,7 @@ Use Places::as_table(const Node &node, const Place &place) const {
   const Shape &shape = graph_.value(place.value).type.shape;
   Use use{.role = Use::Role::table,
           .weights = shape.size() > 1,
-          .reason = (shape.size() < 2 ? "single numbers are read by " : "table of ") + name_of_node(node),
+          .reason = (shape.size() < 2 ? "single numbers are read by " : "table of ") + node.place(),
           .doubt = ""};
   if (use.weights && only_weighs_the_loss(node)) {
     use.weights = false;
@@ -296,7 +294,7 @@ bool Places::feeds_root(const Node &node) const {
 }
 
 Use Places::as_sum(const Node &node, const Place &place) const {
-  const std::string where = name_of_node(node);
+  const std::string where = node.place();
   const bool subtracted = node.op == "Sub";
   if (!subtracted && is_bias(node, place))
     return {.role = Use::Role::bias, .weights = true, .reason = "bias in " + where, .doubt = ""};
@@ -425,7 +423,7 @@ bool Places::spreads(const Node &node, const Place &place) const {
 
 Use Places::as_scale(const Node &node, const Place &place) const {
   const Shape &shape = graph_.value(place.value).type.shape;
-  const std::string where = name_of_node(node);
+  const std::string where = node.place();
   const auto is = [&](bool weights, std::string reason, std::string doubt = "") {
     return Use{.role = Use::Role::scale, .weights = weights, .reason = std::move(reason), .doubt = std::move(doubt)};
   };
@@ -457,7 +455,7 @@ Use Places::as_scale(const Node &node, const Place &place) const {
 Use Places::as_setting(const Node &node, const Place &place) const {
   const bool exponent = node.op == "Pow";
   const char *what = exponent ? "is an exponent in " : "bounds data in ";
-  Use use{.role = exponent ? Use::Role::power : Use::Role::bound, .reason = what + name_of_node(node), .doubt = ""};
+  Use use{.role = exponent ? Use::Role::power : Use::Role::bound, .reason = what + node.place(), .doubt = ""};
   if (only_weighs_the_loss(node)) return use;
   const Shape &stored = graph_.value(place.initializer).type.shape;
   const bool several_axes = std::ranges::count_if(stored, [](std::int64_t dim) { return dim > 1; }) > 1;
@@ -471,7 +469,7 @@ Use Places::as_setting(const Node &node, const Place &place) const {
 // Returns the use of a value that a Where chooses by data, such as a learned bias of attention scores, or an embedding
 // for masked tokens.
 Use Places::as_choice(const Node &node, const Place &place) const {
-  const std::string where = name_of_node(node);
+  const std::string where = node.place();
   if (place.input > 0 && adds_to_scores(node)) return scores_use(node, place);
   ValueId stored = place.value;  // before it was expanded to the places of a whole batch
   while (maker(stored) != nullptr && maker(stored)->op == "Expand") stored = maker(stored)->inputs[0];
@@ -543,7 +541,7 @@ bool Places::gathers_angles(const Node &node) const {
 
 Use Places::use(const Place &place) const {
   const Node &node = graph_.node(place.node);
-  const std::string where = name_of_node(node);
+  const std::string where = node.place();
   Use use{.reason = fmt::format("meets data in {} with shape {}", where, to_text(graph_.value(place.value).type.shape)),
           .doubt = ""};
   if (place.through_angle) return use;

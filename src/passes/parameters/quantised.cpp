@@ -83,7 +83,7 @@ class Quantisation {
   void follow_weights(const Node &node, ValueId id);
   void follow_scale(const Node &node, ValueId id, bool kept);
   void find(ValueId id, bool parameter, const std::string &what, const Node &node) {
-    const std::string place = node.name.empty() ? node.op : node.op + " at " + node.name;
+    const std::string place = node.place();
     found_.emplace(id, Finding{.initializer = graph_.value(id).name,
                                .parameter = parameter,
                                .frozen = parameter,

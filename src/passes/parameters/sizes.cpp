@@ -123,9 +123,7 @@ std::vector<Finding> settle_sizes(Graph &graph, const LoadInitializer &load) {
     if (array.dtype() == DType::none) continue;
     value.array = array.compact();
     value.origin = Origin::constant;
-    findings.push_back({.initializer = value.name,
-                        .reason = "is a size, a place or a condition for " +
-                                  (node.name.empty() ? node.op : node.op + " at " + node.name)});
+    findings.push_back({.initializer = value.name, .reason = "is a size, a place or a condition for " + node.place()});
   }
   return findings;
 }
