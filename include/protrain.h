@@ -352,6 +352,9 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   comm_timeout    seconds after which a rank no longer waits for another; 300, the default
  *   resume          the checkpoint to resume from, as protrain_session_save left it, or a directory of them, of which
  *                   the newest is taken. A checkpoint holds the seed, but not the learning rate
+ *   mode            train, or eval for a session that only computes losses and outputs (protrain_eval and
+ *                   protrain_predict): it has no memory for gradients and optimizer state. With resume it takes the
+ *                   weights of a checkpoint of any optimizer
  * A list (dim, shapes, constant, also_loss, group, no_decay, trainable, frozen, tie, lora, keep_gradients,
  * keep_outputs) gains one item with each call; any other option is replaced.
  * Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range.
@@ -392,7 +395,7 @@ PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *opti
  *     "model"       what was asked for
  *     "files"       array of paths: the files that the model is read from, with those of external data, which may be
  *                   missing, and those of artifacts. Empty if "problems" says that the file cannot be read
- *     "trainable"   true or false
+ *     "trainable"   true or false; with mode=eval, whether it can be evaluated
  *     "problems"    array of {"code", "subject", "text", "nodes"}; empty if trainable. A missing operator has one
  *                   entry, with the names of all its nodes. "nodes" is empty for problems of any other kind
  *     "unseen_nodes"   number of nodes that read results of those in "problems", so nothing is known about them
@@ -598,9 +601,9 @@ PROTRAIN_CHECKED protrain_error *protrain_session_set_input(protrain_session *se
  * cancelled leaves them as they were.
  * Random numbers (dropout) depend on the seed, the step and an element's place in its sample. They do not depend on the
  * plan, or on how a step is cut into batches. A tensor whose first axis has no samples has other numbers in each batch.
- * Errors: STATE if an input was never set; SHAPE if the inputs' shapes fit no single binding that is served; ARG if a
- *   value of an input is out of range (a token beyond the vocabulary); NONFINITE for a loss or gradient that is NaN or
- *   infinite; CANCELLED; DEVICE; IO, NOSPC or CORRUPT if offload_dir failed.
+ * Errors: STATE if an input was never set, and with mode=eval; SHAPE if the inputs' shapes fit no single binding that
+ *   is served; ARG if a value of an input is out of range (a token beyond the vocabulary); NONFINITE for a loss or
+ *   gradient that is NaN or infinite; CANCELLED; DEVICE; IO, NOSPC or CORRUPT if offload_dir failed.
  *   With on_nonfinite = skip there is no NONFINITE: the step counts, changes nothing, and gives its loss and norm as
  *   they are. In fp16 this holds for every on_nonfinite as long as a smaller loss scale may cure the gradients.
  * On error: the call did not take place and may be repeated, and earlier batches of the step stand. There are four
@@ -610,11 +613,13 @@ PROTRAIN_CHECKED protrain_error *protrain_session_set_input(protrain_session *se
  *     parameters were updated. With rollback nothing has been updated.
  *   - CANCELLED came too late to stop the call, which then stands.
  *   - A disk failed amid updates, or in writing a sum of gradients: the session is lost, and protrain_error_usable is
- * 0. Since: 0.1 */
+ *     0.
+ * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_step(protrain_session *session, float *loss);
 
 /* Computes the loss on the present inputs and changes nothing. Dropout drops nothing, and BatchNormalization uses its
- * running statistics.
+ * running statistics. A session that needs only this call and protrain_predict takes the least memory with the option
+ * mode=eval.
  *   loss: the loss of the present weights; for a model without either the next protrain_step would give the same. With
  *         several ranks it is the mean over their batches, each weighted as in a step: by its targets that count.
  * Errors: STATE, ARG, NONFINITE, CANCELLED, DEVICE, as protrain_step. NONFINITE has the subject "targets" if no target
@@ -792,9 +797,9 @@ PROTRAIN_CHECKED protrain_error *protrain_session_grad_read(protrain_session *se
  * initializers. An adapted parameter becomes the sum of itself and its adapter's change; with export_adapters=inputs
  * it stays, and the adapter's matrices become inputs. Of onnxruntime-training's artifacts it is the eval model. The
  * file at `path` is replaced only when the new one is complete.
- * Errors: IO, NOSPC, PATH; LIMIT for what the format cannot hold in one file; UNSUPPORTED for adapters of quantised
- *   weights, which cannot hold such a sum, and for adapters that cannot become inputs; MISMATCH if a file of the model
- *   was changed after the session read it, and weights that were not trained would come from it.
+ * Errors: STATE with mode=eval; IO, NOSPC, PATH; LIMIT for what the format cannot hold in one file; UNSUPPORTED for
+ *   adapters of quantised weights, which cannot hold such a sum, and for adapters that cannot become inputs; MISMATCH
+ *   if a file of the model was changed after the session read it, and weights that were not trained would come from it.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_export(protrain_session *session, const char *path);
 
@@ -838,9 +843,9 @@ PROTRAIN_CHECKED protrain_error *protrain_session_use_adapters(protrain_session 
  *              checksums. One of the same step is replaced.
  * Once this call returns, the checkpoint survives a kill or a power failure at any instant, and so do all earlier ones.
  * The library never removes a checkpoint; that is for you to do.
- * Errors: STATE between the batches of one step (option accumulation); IO, NOSPC, PATH; BUSY also while another session
- *   saves into the directory; UNSUPPORTED for a parameter named __metadata__, LIMIT for names beyond 100 MB, which
- *   the format cannot hold.
+ * Errors: STATE between the batches of one step (option accumulation), and with mode=eval; IO, NOSPC, PATH; BUSY also
+ *   while another session saves into the directory; UNSUPPORTED for a parameter named __metadata__, LIMIT for names
+ *   beyond 100 MB, which the format cannot hold.
  * On error: all checkpoints are as they were, and the session goes on.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_save(protrain_session *session, const char *directory);
@@ -930,9 +935,10 @@ PROTRAIN_CHECKED protrain_error *protrain_session_report(protrain_session *sessi
  *                               "direction_error", that along one direction in which all elements change. For a
  *                               gradient that may be zero up to rounding, both are shares of a larger number, so that
  *                               rounding of the model's largest gradient passes
- * Errors: ARG if samples is 0; STATE within a step, or if an input was never set; UNSUPPORTED with several ranks, for
- *   quantised weights, and for operators without arithmetic in float64, such as Dropout; CANCELLED; IO, NOSPC or
- * CORRUPT if offload_dir failed. If weights could not be written there, the session is lost. Since: 0.1 */
+ * Errors: ARG if samples is 0; STATE within a step, if an input was never set, or with mode=eval; UNSUPPORTED with
+ *   several ranks, for quantised weights, and for operators without arithmetic in float64, such as Dropout; CANCELLED;
+ *   IO, NOSPC or CORRUPT if offload_dir failed. If weights could not be written there, the session is lost.
+ * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_check_gradients(protrain_session *session, size_t samples,
                                                                   const char **json);
 

@@ -114,9 +114,10 @@ void print_trained(const Json &about) {
                plain(row["scale"]), plain(row["places"]), row["places"] == 1 ? "" : "s");
 }
 
-void print_check(const Json &about) {
-  fmt::print("{}: {}\n", about.value("model", ""),
-             about.value("trainable", false) ? "can be trained" : "cannot be trained");
+// `mode` is the option of this name.
+void print_check(const Json &about, const std::string &mode) {
+  fmt::print("{}: {} be {}\n", about.value("model", ""), about.value("trainable", false) ? "can" : "cannot",
+             mode == "eval" ? "evaluated" : "trained");
   for (const Json &problem : about.value("problems", Json::array())) fmt::print("  {}\n", problem.value("text", ""));
   fmt::print("inputs\n");
   for (const Json &input : about.value("inputs", Json::array()))
@@ -178,7 +179,7 @@ int run_check(const CheckFlags &flags) {
   if (flags.json)
     fmt::print("{}\n", text);
   else
-    print_check(about);
+    print_check(about, value_of(options, "mode"));
   return about.value("trainable", false) ? kOk : kFailed;
 }
 

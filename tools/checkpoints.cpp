@@ -104,25 +104,6 @@ void take_best(const Options &options) {
   check(protrain_options_set(options.get(), "resume", (path.parent_path() / name_of(best->step)).c_str()));
 }
 
-void take_optimizer(const Options &options, const std::string &model) {
-  fs::path path = value_of(options, "resume");
-  std::error_code none;
-  if (path.empty() || !fs::is_directory(path, none)) return;
-  const bool is_checkpoint = fs::exists(path / kManifest, none);
-  const std::vector<std::uint64_t> steps = is_checkpoint ? std::vector<std::uint64_t>() : steps_in(path);
-  if (!steps.empty()) path /= name_of(steps.back());
-
-  std::ifstream file(path / kManifest);
-  const nlohmann::json manifest = nlohmann::json::parse(file, nullptr, false);
-  if (!manifest.is_object() || !manifest.value("optimizer", nlohmann::json()).is_string()) return;
-  const std::string optimizer = manifest["optimizer"];
-  if (optimizer == value_of(options, "optimizer")) return;
-  const char *about = nullptr;
-  check(protrain_model_check(options.get(), model.c_str(), &about));
-  if (!nlohmann::json::parse(about).at("training").is_null()) return;
-  check(protrain_options_set(options.get(), "optimizer", optimizer.c_str()));
-}
-
 void require_checkpoint_place(const std::string &directory, std::uint64_t first) {
   if (directory.empty()) return;
   std::error_code none;

@@ -33,12 +33,6 @@ void require_checkpoint_place(const std::string &directory, std::uint64_t first)
 // If the option `resume` names a file best.json, sets the option to the best checkpoint in the directory of that file.
 void take_best(const Options &options);
 
-// If the option `resume` names a checkpoint, or a directory of checkpoints, sets the option `optimizer` to the
-// optimizer with which this or the newest checkpoint was saved. Even an evaluation needs that optimizer, because the
-// library reads a checkpoint only as a whole, with the optimizer's state. Does nothing for a model whose file describes
-// its training, because the file says more about the optimizer.
-void take_optimizer(const Options &options, const std::string &model);
-
 class Checkpoints {
  public:
   // `first` is the number of steps that were taken before this run. If it is not 0, the best evaluation that the

@@ -210,7 +210,7 @@ std::optional<Mean> compute(protrain_session *session, Batches &batches, std::ui
 int eval(const EvalFlags &flags) {
   const Options options = flags.session.make_options();
   take_best(options);
-  take_optimizer(options, flags.model);
+  check(protrain_options_set(options.get(), "mode", "eval"));
   const std::map<std::string, std::string> files = keep(flags.outputs, options);
   const bool judged = files.empty() || has_loss(options, flags.model);
   const ModelData model = data_of(options, flags.model, flags.data);

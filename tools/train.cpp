@@ -462,6 +462,8 @@ void require_sense(const TrainFlags &flags) {
 int train(TrainFlags flags) {
   require_sense(flags);
   const Options options = flags.session.make_options();
+  if (value_of(options, "mode") == "eval")
+    throw UsageError("--mode eval is for sessions that only evaluate; leave it out, or run protrain eval");
   take_best(options);
   const ModelData model = data_of(options, flags.model, flags.data);
   // If only the evaluations have a token file, all flags about tokens are meant for the evaluations.

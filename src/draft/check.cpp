@@ -226,11 +226,16 @@ void look_at(Settings settings, const Options &options, std::unique_ptr<onnx_imp
     json["loss_from"] = loaded.prepared.loss_from;
     const ParameterGroups groups =
         parameter_groups(settings.groups, settings.optimizer.weight_decay, loaded.prepared.graph);
-    grad::Training training = grad::build(std::move(loaded.prepared.graph), loaded.loss);
-    settings.dims = dims;
-    json["alarms"] = alarms_json(find_alarms({settings, *loaded.file, loaded.prepared.findings, training, groups, {}}));
-    passes::widen_inside(training.graph);
-    run::Kernels(device).compile(training.graph);
+    graph::Graph graph = std::move(loaded.prepared.graph);
+    if (settings.trains) {
+      grad::Training training = grad::build(std::move(graph), loaded.loss);
+      settings.dims = dims;
+      json["alarms"] =
+          alarms_json(find_alarms({settings, *loaded.file, loaded.prepared.findings, training, groups, {}}));
+      graph = std::move(training.graph);
+    }
+    passes::widen_inside(graph);
+    run::Kernels(device).compile(graph);
     json["trainable"] = true;
   } catch (const passes::Untrainable &error) {
     for (const passes::Problem &problem : error.problems) add_problem(json, error, problem.text(), problem.nodes);

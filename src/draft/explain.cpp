@@ -82,6 +82,9 @@ class Explanation {
     sentences_.push_back(fmt::format(format, std::forward<Arguments>(arguments)...));
   }
 
+  bool trains() const { return draft_.settings.trains; }
+  const char *round() const { return trains() ? "a step" : "an evaluation"; }
+
   std::uint64_t count(Tier tier) const {
     return static_cast<std::uint64_t>(
         std::ranges::count_if(plan_.chunks, [&](const plan::Chunk &chunk) { return chunk.tier == tier; }));
@@ -100,16 +103,16 @@ class Explanation {
 
   void weights() {
     const std::uint64_t all = plan_.chunks.size(), host = count(Tier::host), disk = count(Tier::disk);
-    if (host + disk == 0) return say("Weights and optimizer state stay in memory; a step does not move them.");
+    const char *what = trains() ? "Weights and optimizer state" : "Weights";
+    if (host + disk == 0) return say("{} stay in memory; {} does not move them.", what, round());
     std::uint64_t bytes = 0;
     for (const plan::Chunk &chunk : plan_.chunks) bytes += chunk.bytes;
-    std::string text =
-        fmt::format("Weights and optimizer state are cut into {} of about {} of weights: {} on the device (n_persist)",
-                    counted(all, "chunk"), bytes_text(bytes / all), plan_.n_persist);
+    std::string text = fmt::format("{} are cut into {} of about {} of weights: {} on the device (n_persist)", what,
+                                   counted(all, "chunk"), bytes_text(bytes / all), plan_.n_persist);
     if (host > 0) text += fmt::format(", {} on the host", host);
     if (disk > 0) text += fmt::format(", {} on disk", disk);
-    say("{}. At most {} of the others {} on the device at a time (n_buffer); {}{}.", text, std::max(plan_.n_buffer, 1),
-        plan_.n_buffer > 1 ? "are" : "is", optimizer_of_others(), deferred_updates());
+    say("{}. At most {} of the others {} on the device at a time (n_buffer){}{}.", text, std::max(plan_.n_buffer, 1),
+        plan_.n_buffer > 1 ? "are" : "is", trains() ? optimizer_of_others() : "", deferred_updates());
   }
 
   std::string deferred_updates() const {
@@ -127,12 +130,13 @@ class Explanation {
       on_device += chunk.update == Tier::device;
     }
     if (on_device == 0 || on_device == others)
-      return fmt::format("their optimizer runs on the {}", on_device > 0 ? "device" : "host");
-    return fmt::format("the optimizer of {} of them runs on the device (n_device_update), of {} on the host", on_device,
-                       others - on_device);
+      return fmt::format("; their optimizer runs on the {}", on_device > 0 ? "device" : "host");
+    return fmt::format("; the optimizer of {} of them runs on the device (n_device_update), of {} on the host",
+                       on_device, others - on_device);
   }
 
   void activations() {
+    if (!trains()) return;  // nothing is kept for a backward
     const std::size_t blocks = plan_.blocks.size();
     if (blocks == 0) return say("No blocks were found: all activations stay on the device.");
     const auto keep = static_cast<int>(blocks) - plan_.n_checkpoint - plan_.n_swap;
@@ -184,7 +188,7 @@ class Explanation {
   }
 
   void time() {
-    say("A step is expected to take {}: the device computes for {}{}{}.",
+    say("{} is expected to take {}: the device computes for {}{}{}.", trains() ? "A step" : "An evaluation",
         seconds_text(predicted_.seconds(draft_.accumulation)),
         seconds_text(seconds_of(summary_.busy_ns[Queue::compute])), again(), idle());
     if (draft_.settings.hardware.empty() && draft_.profile.waited > measure::kMostWaited)
@@ -230,7 +234,7 @@ class Explanation {
     if (longest.empty() || (!shares.empty() && shares.front().first >= kSaturated))
       say("The bottleneck is the busiest part: {}.", all);
     else
-      say("No part is busy all of the step ({}). The longest wait is {}.", all.empty() ? "none for long" : all,
+      say("No part is busy all of the time ({}). The longest wait is {}.", all.empty() ? "none for long" : all,
           longest.front().second);
   }
 
@@ -260,14 +264,14 @@ class Explanation {
     if (found.resident && found.resident->cost.bytes != found.best->cost.bytes) {
       const double change = slower(found.resident->cost.seconds);
       const std::string bytes = bytes_text(found.resident->cost.bytes[Tier::device]);
-      const std::string seconds = fmt::format("{} a step ({})", seconds_text(found.resident->cost.seconds),
+      const std::string seconds = fmt::format("{} {} ({})", seconds_text(found.resident->cost.seconds), round(),
                                               as_long(change) ? "as now" : fmt::format("{:+.0f} %", change));
       if (found.all_fits)
         say("Keeping all activations (a plan with n_selective 0) would take {}, which is available: {}.", bytes,
             seconds);
       else
-        say("If {} had {} nothing would move and nothing be computed again: {}.",
-            plan_.shared_memory ? "memory" : "the device", bytes, seconds);
+        say("If {} had {} nothing would move{}: {}.", plan_.shared_memory ? "memory" : "the device", bytes,
+            trains() ? " and nothing be computed again" : "", seconds);
     }
     for (const Alternative &other : alternatives)
       if (other.seconds > 0)

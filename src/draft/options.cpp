@@ -24,6 +24,9 @@ constexpr std::string_view kTypeNames[] = {"text", "integer", "real", "bytes", "
 const OptionRow kOptions[] = {
     // The device, the arithmetic and the shapes of a step.
     {"device", choice, "cpu", backend::device_names(), "where the step is computed"},
+    {"mode", choice, "train", "train|eval",
+     "eval: the session computes losses and outputs alone; it has no memory for gradients and optimizer state, and "
+     "refuses to step"},
     {"threads", integer, "0", ">= 0, <= 1024", "number of threads; 0: as many as the process may use"},
     {"precision", choice, "fp32", "fp32|bf16|fp16", "element type of weights and activations in a step"},
     {"export_precision", choice, "file", "file|fp32",

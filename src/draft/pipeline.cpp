@@ -86,14 +86,15 @@ class Pipeline {
       if (!finding.doubt.empty()) draft_.doubts.push_back(finding.initializer);
     draft_.unmatched = std::move(loaded.prepared.unmatched);
     draft_.output_names = std::move(loaded.output_names);
-    draft_.accumulation = accumulation_of(settings_, loaded.batch);
+    if (settings_.trains) draft_.accumulation = accumulation_of(settings_, loaded.batch);
     draft_.groups = parameter_groups(settings_.groups, settings_.optimizer.weight_decay, loaded.prepared.graph);
     draft_.norm_groups = norm_groups(settings_.groups, loaded.prepared.graph);
     draft_.file = std::move(loaded.file);
     const std::vector<passes::Finding> findings = std::move(loaded.prepared.findings);
     differentiate(std::move(loaded));
-    draft_.alarms = find_alarms(
-        {settings_, *draft_.file, findings, draft_.first().training, draft_.groups, draft_.first().outputs});
+    if (settings_.trains)
+      draft_.alarms = find_alarms(
+          {settings_, *draft_.file, findings, draft_.first().training, draft_.groups, draft_.first().outputs});
   }
 
   void differentiate(LoadedModel loaded) {
@@ -110,16 +111,6 @@ class Pipeline {
     variant->loss = of.loss;
     variant->forward = of.graph;
     variant->outputs = std::move(of.outputs);
-    variant->training = grad::build(std::move(of.graph), of.loss,
-                                    {.clip_norm = settings_.clip_norm,
-                                     .accumulate = accumulates(),
-                                     .scale_loss = settings_.precision == DType::f16,
-                                     .rank = rank,
-                                     .ranks = ranks(),
-                                     .local_sums = settings_.ranks.local_sums});
-    passes::widen_inside(variant->training.graph);
-    variant->numbered_samples =
-        static_cast<std::uint64_t>(std::max(of.batch.samples, passes::samples_drawn(variant->training.graph)));
     const grad::WeighedLoss weighed = grad::weigh_loss(variant->forward, of.loss);
     variant->loss = weighed.loss;
     variant->weight = weighed.weight;
@@ -129,7 +120,23 @@ class Pipeline {
     variant->forward.drop_dead_nodes();
     grad::prune_unread_outputs(variant->forward);
     for (graph::Graph *graph : {&variant->forward, &variant->outputs}) passes::widen_inside(*graph);
+    variant->training = settings_.trains ? differentiated(std::move(of.graph), of.loss, rank)
+                                         : grad::without_gradients(variant->forward, variant->loss, rank, ranks());
+    variant->numbered_samples =
+        static_cast<std::uint64_t>(std::max(of.batch.samples, passes::samples_drawn(variant->training.graph)));
     return variant;
+  }
+
+  grad::Training differentiated(graph::Graph forward, ValueId loss, int rank) const {
+    grad::Training training = grad::build(std::move(forward), loss,
+                                          {.clip_norm = settings_.clip_norm,
+                                           .accumulate = accumulates(),
+                                           .scale_loss = settings_.precision == DType::f16,
+                                           .rank = rank,
+                                           .ranks = ranks(),
+                                           .local_sums = settings_.ranks.local_sums});
+    passes::widen_inside(training.graph);
+    return training;
   }
 
   int ranks() const { return settings_.ranks.count; }

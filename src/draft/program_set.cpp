@@ -18,7 +18,7 @@ program::LoweringInput training_source(const ShapeVariant &variant, std::size_t 
                                 .changed = training.changed,
                                 .weight = training.weight,
                                 .scale = training.scale,
-                                .updates = updates,
+                                .updates = updates && training.norm != graph::ValueId::none,  // not in mode=eval
                                 .binding = binding};
   // If each rank keeps sums of its own, these sums become gradients only in the last micro-batch. So for an earlier
   // micro-batch the list of gradients holds only ValueId::none.

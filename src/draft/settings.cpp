@@ -353,6 +353,7 @@ RankSettings ranks_of(const Options &options) {
 Settings settings_of(const Options &options) {
   return {
       .device = options.get("device"),
+      .trains = options.get("mode") == "train",
       .threads = static_cast<int>(options.integer("threads")),
       .precision = choice_of(options, "precision", kPrecisions),
       .export_as_computed = options.get("export_precision") == "fp32",
@@ -405,7 +406,7 @@ Settings settings_of(const Options &options) {
 }
 
 void take_declared(Settings &settings, const Options &options, const graph::FileDeclarations &declared) {
-  if (!declared.training || options.is_set("optimizer")) return;
+  if (!settings.trains || !declared.training || options.is_set("optimizer")) return;
   if (declared.training->refusal) throw *declared.training->refusal;
   Options all = options;
   for (const auto &[key, value] : declared.training->options)

@@ -53,6 +53,7 @@ struct RankSettings {
 // it has none, a text or a list is empty, and a std::optional has no value.
 struct Settings {
   std::string device = "cpu";
+  bool trains = true;  // false: the session computes losses and outputs alone
   int threads = 0;
   DType precision = DType::f32;     // of weights and activations in a step
   bool export_as_computed = false;  // exports have float32 where the file has other floats

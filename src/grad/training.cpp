@@ -279,6 +279,17 @@ Training build(Graph forward, ValueId loss, const TrainingSettings &settings) {
   return training;
 }
 
+Training without_gradients(Graph forward, ValueId loss, int rank, int ranks) {
+  Training training{.graph = std::move(forward), .loss = loss, .norm = ValueId::none};
+  const std::size_t count = training.graph.parameters.size();
+  training.graph.outputs = {loss};
+  training.shards = graph::cut_shards(training.graph, rank, ranks);
+  for (auto *values : {&training.gradients, &training.squared_norms, &training.changed})
+    values->assign(count, ValueId::none);
+  training.graph.drop_dead_nodes();
+  return training;
+}
+
 void prune_unread_outputs(Graph &graph) {
   std::vector<bool> read(graph.value_count(), false);
   for (const Node &node : graph.nodes())

@@ -19,6 +19,10 @@ namespace protrain::grad {
 // first adds the gradients of its own micro-batches, so bits depend on the number of ranks.
 Training build(graph::Graph forward, graph::ValueId loss, const TrainingSettings &settings = {});
 
+// Returns the graph of a session that only evaluates: `forward` as it is, with the loss as its output and without
+// gradients. With several ranks it is the graph of one rank.
+Training without_gradients(graph::Graph forward, graph::ValueId loss, int rank, int ranks);
+
 // Replaces unread outputs of nodes by ValueId::none, so that kernels do not compute them.
 void prune_unread_outputs(graph::Graph &graph);
 

@@ -42,7 +42,10 @@ Space space_of(const graph::Graph &graph, const Outline &outline, const Duration
       std::max(space.blocks > 0 ? in_blocks / outline.blocks.size() : all / 16, all / kMostBlocks);
   for (std::uint64_t eighths : {5, 9, 18})
     space.chunk_bytes.push_back(round_up(std::max<std::uint64_t>(block / 8 * eighths, 1), kDiskAlignment));
-  space.host_updates = !terms.shared_memory;
+  // A session that only evaluates keeps no activations for a backward, and runs no optimizer.
+  const bool trains = std::ranges::find(terms.trained, true) != terms.trained.end();
+  if (!trains) space.blocks = 0;
+  space.host_updates = trains && !terms.shared_memory;
   // Lets several ranks shard the persistent chunks too (n_whole 0). With shared memory no plan needs this, because
   // chunks that rest on the host lie in the same memory and are always sharded.
   if (terms.ranks > 1 && !terms.shared_memory) space.n_whole.push_back(0);

@@ -167,6 +167,24 @@ class RanksCheckpoint {
   std::optional<state::Saving> saving_;  // of rank 0
 };
 
+// Loads a checkpoint into the session's parameters. A session that only evaluates takes the weights and ignores the
+// optimizer's arrays, whatever optimizer they are of.
+void load_into(Parameters &parameters, const draft::Draft &draft, const state::Checkpoint &checkpoint) {
+  state::Description wanted = describe(draft, parameters);
+  const bool trains = draft.settings.trains;
+  if (!trains) {
+    const state::Description &saved = checkpoint.description();
+    wanted.optimizer = saved.optimizer;
+    for (state::Parameter &parameter : wanted.parameters)
+      if (const auto same = std::ranges::find(saved.parameters, parameter.name, &state::Parameter::name);
+          same != saved.parameters.end())
+        parameter.arrays = same->arrays;
+  }
+  checkpoint.load(wanted, [&](auto parameter, auto array, auto offset, auto bytes) {
+    if (trains || array == 0) parameters.write(parameters.shown()[parameter], array, offset, bytes);
+  });
+}
+
 }  // namespace
 
 std::string save(Machine &machine, const Counters &counters, Ranks &ranks, const std::string &directory) {
@@ -201,9 +219,7 @@ Counters resume(Machine &machine) {
   run::Store::Sweep sweep(machine.store());
   Parameters &parameters = machine.parameters();
   require_base(machine.draft(), parameters, checkpoint);
-  checkpoint.load(describe(machine.draft(), parameters), [&](auto parameter, auto array, auto offset, auto bytes) {
-    parameters.write(parameters.shown()[parameter], array, offset, bytes);
-  });
+  load_into(parameters, machine.draft(), checkpoint);
   require_scales(machine.draft(), checkpoint);  // after load(), which says more about adapters of other ranks or places
   sweep.finish();
   return counters;

@@ -75,13 +75,13 @@ struct Parameters::PlaneBuffer {
   std::span<std::byte> high_of(std::size_t count) { return std::span(high).first(count * kNarrowBytes); }
   std::span<std::byte> low_of(std::size_t count) { return std::span(low).first(count * low_size); }
 
-  // Splits masters into the two planes. A parameter that is not trained has only the upper plane.
-  void split(std::span<const std::byte> masters, bool trained) {
+  // Splits masters into the two planes. Frozen parameters have only the upper plane.
+  void split(std::span<const std::byte> masters, bool frozen) {
     with_narrow(dtype, [&]<typename T>(T) {
-      if (trained)
-        session::split<T>(masters, high.data(), low.data());
-      else
+      if (frozen)
         session::round<T>(masters, high.data());
+      else
+        session::split<T>(masters, high.data(), low.data());
     });
   }
   void join(std::span<std::byte> masters, bool trained) const {
@@ -247,7 +247,7 @@ void Parameters::read_masters(std::size_t p, const Planes &to) const {
     const std::size_t count = std::min<std::uint64_t>(masters.size(), kept.first + kept.elements - at);
     const std::span<std::byte> bytes = std::as_writable_bytes(std::span(masters).first(count));
     read_start(p, at * sizeof(float), bytes);
-    planes.split(bytes, parameter.trained);
+    planes.split(bytes, value(p).frozen);
     std::ranges::copy(planes.high_of(count), high + (at - kept.first) * kNarrowBytes);
     const std::uint64_t begin = std::max(at, own.begin), end = std::min(at + count, own.end);
     if (low && begin < end)
@@ -382,7 +382,7 @@ void Parameters::write_own(std::size_t p, std::size_t array, std::uint64_t first
   const Kept kept = kept_weights(p);
   if (!is_split(p)) return write_at(kept.at, (first - kept.first) * element_bytes(p), in);
   each_part(p, in.size(), [&](PlaneBuffer &planes, std::size_t at, std::size_t count) {
-    planes.split(in.subspan(at * sizeof(float), count * sizeof(float)), state().parameters[p].trained);
+    planes.split(in.subspan(at * sizeof(float), count * sizeof(float)), value(p).frozen);
     const std::uint64_t from = first + at;
     write_at(kept.at, (from - kept.first) * kNarrowBytes, planes.high_of(count));
     const std::uint64_t begin = std::max(from, own.begin), end = std::min(from + count, own.end);

@@ -100,6 +100,12 @@ void Session::require_usable() const {
     throw Error(Code::state, "session", "an earlier error lost this session; destroy it", {.state_broken = true});
 }
 
+// Throws Code::state if the session only evaluates. `what` continues the text "the session only evaluates and ".
+void Session::require_training(const char *what) const {
+  require(draft().settings.trains, Code::state, "mode",
+          "the session only evaluates and {}; create it without the option mode=eval", what);
+}
+
 void Session::judge_exception() noexcept { lost_ = lost_ || aftermath_of_exception() == Aftermath::lost; }
 
 // Records whether the exception that is being handled makes the session unusable. If it does, aborts the channel, and
@@ -183,7 +189,10 @@ void Session::meet(Call call, const std::function<std::size_t()> &prepare) {
 StepResult Session::take_batch() {
   const bool last = account_.is_last();
   std::size_t variant = 0;
-  meet(Call::step, [&] { return variant = inputs_.variant(); });
+  meet(Call::step, [&] {
+    require_training("takes no step");
+    return variant = inputs_.variant();
+  });
   last_ = run_of(variant, last);
   machine_.set_status(account_.status());
   account_.begin_batch();
@@ -413,6 +422,7 @@ std::string Session::graph_text() const { return draft().first().training.graph.
 std::string Session::check_gradients(std::size_t samples) {
   return stoppable([&] {
     require(!ranks_.several(), Code::unsupported, "ranks", "gradients are checked by one rank alone");
+    require_training("has no gradients");
     require_adapters_in_use();
     require(samples > 0, Code::arg, "samples", "at least one element of each parameter is compared, not 0");
     account_.require_complete("session", "; check gradients before it or after its last batch");

@@ -41,6 +41,7 @@ class Session {
 
   // Throws Code::state if an earlier error made the session unusable.
   void require_usable() const;
+  void require_training(const char *what) const;
   // Records whether the exception that is being handled makes the session unusable. Call it in a catch block.
   void judge_exception() noexcept;
 

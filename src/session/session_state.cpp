@@ -140,7 +140,10 @@ void Session::require_adapters() const {
 
 void Session::write_export(const std::string &path, Export *write) {
   guarded([&] {
-    meet(Call::export_model, [] { return std::size_t{0}; });
+    meet(Call::export_model, [&] {
+      require_training("exports nothing");
+      return std::size_t{0};
+    });
     settle();
     const run::Store::Sweep sweep(machine_.store());
     ranks_.on_rank_0(machine_.parameters(), [&](const state::Read &read) {
@@ -153,6 +156,7 @@ void Session::write_export(const std::string &path, Export *write) {
 std::string Session::save(const std::string &directory) {
   const std::string path = guarded([&] {
     const auto prepare = [&] {
+      require_training("has no optimizer state to save");
       account_.require_complete("session", "; save before it or after its last batch");
       return std::size_t{0};
     };

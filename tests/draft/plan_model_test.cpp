@@ -199,6 +199,16 @@ TEST(Explanation, SaysWhereEverythingIsAndWhatElseThereWould) {
     EXPECT_TRUE(mentions(tight, words)) << words << tight["explanation"].dump(1);
 }
 
+TEST(Explanation, OfAnEvaluationMentionsNeitherBackwardNorOptimizer) {
+  const test::Scratch scratch;
+  const Json plan = planned(tightened({{"mode", "eval"}, {"offload_dir", scratch.path()}}, "memory"));
+  EXPECT_GT(plan["disk_bytes"], 0);
+  for (const char *words : {"Weights are cut into", "An evaluation is expected to take", "nothing would move: "})
+    EXPECT_TRUE(mentions(plan, words)) << words << plan["explanation"].dump(1);
+  for (const char *words : {"optimizer", "backward", "a step", "activations", "n_checkpoint", "n_swap"})
+    EXPECT_FALSE(mentions(plan, words)) << words << plan["explanation"].dump(1);
+}
+
 TEST(Explanation, SaysWhatKeepingAllWouldTakeWhereNextToNoTimeSparesMemory) {
   const Scratch scratch;
   Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));

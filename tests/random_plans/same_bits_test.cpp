@@ -27,11 +27,25 @@ class SameBits : public testing::TestWithParam<std::string> {
     return grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
   }
 
-  Trace run(Pairs more) const {
+  std::unique_ptr<session::Session> session_with(const Pairs &more) const {
     Pairs pairs = base_options(GetParam());
     pairs.insert(pairs.end(), more.begin(), more.end());
-    const auto session = session::Session::create(options_with(pairs), model(), nullptr);
-    return train(*session, kSteps);
+    return session::Session::create(options_with(pairs), model(), nullptr);
+  }
+
+  static Trace evaluated(session::Session &session) {
+    Trace trace;
+    for (int i = 0; i < kSteps; ++i) {
+      feed(session, i);
+      trace.losses.push_back(std::bit_cast<std::uint32_t>(session.evaluate()));
+    }
+    return trace;
+  }
+
+  Trace run(const Pairs &more) const {
+    const auto session = session_with(more);
+    const bool evaluates = std::ranges::find(more, "mode", &Pairs::value_type::first) != more.end();
+    return evaluates ? evaluated(*session) : train(*session, kSteps);
   }
 
   // Compares runs under `count` random plans with a run without a plan. All runs have the options `settings`. The plans
@@ -96,6 +110,14 @@ TEST_P(SameBits, OfOptimizersWithOtherStateToo) {
   all.emplace_back("precision", "bf16");
   compare(plans() / 16, all, plan::OptimizerOrder::barrier);
   compare(plans() / 16, {{"optimizer", "lion"}, {"precision", "bf16"}}, std::nullopt);
+}
+
+TEST_P(SameBits, OfSessionsThatOnlyEvaluateToo) {
+  for (const char *precision : {"fp32", "bf16", "fp16"}) {
+    const Pairs settings = {{"precision", precision}, {"mode", "eval"}};
+    EXPECT_EQ(run(settings).losses, evaluated(*session_with({{"precision", precision}})).losses) << precision;
+    compare(plans() / 8, settings, std::nullopt);
+  }
 }
 
 class SameBitsOfAdapters : public SameBits {};

@@ -24,11 +24,14 @@ void feed_ignoring(session::Session &session, int number, std::size_t ignored) {
 
 class RankedEvaluation : public testing::TestWithParam<std::string> {
  protected:
-  // The loss of each rank's evaluation. `ignored` has, for each rank, the number of labels that do not count.
-  std::vector<float> evaluated(const std::vector<std::size_t> &ignored) const {
+  // The loss of each rank's evaluation, by sessions with this option `mode`. `ignored` has, for each rank, the number
+  // of labels that do not count.
+  std::vector<float> evaluated(const std::vector<std::size_t> &ignored, const char *mode) const {
     std::vector<float> losses(kRanks);
     const auto errors = ThreadGroup(kRanks).run([&](std::shared_ptr<comm::Channel> channel) {
-      const auto session = session_of(base_options(GetParam()), GetParam(), channel);
+      Pairs pairs = base_options(GetParam());
+      pairs.emplace_back("mode", mode);
+      const auto session = session_of(pairs, GetParam(), channel);
       feed_ignoring(*session, channel->rank(), ignored[static_cast<std::size_t>(channel->rank())]);
       losses[static_cast<std::size_t>(channel->rank())] = session->evaluate();
     });
@@ -54,8 +57,9 @@ TEST_P(RankedEvaluation, IsTheLossOfAStepOverTheSameBatchesBitForBit) {
   constexpr std::size_t kAll = std::size_t{kBatch} * kSequence;
   for (const std::vector<std::size_t> &ignored : {std::vector<std::size_t>{0, 0, 0}, {5, kAll - 1, 9}, {0, kAll, 2}}) {
     const float expected = of_a_step(ignored);
-    for (const float loss : evaluated(ignored))
-      EXPECT_EQ(std::bit_cast<std::uint32_t>(loss), std::bit_cast<std::uint32_t>(expected)) << loss << expected;
+    for (const char *mode : {"train", "eval"})
+      for (const float loss : evaluated(ignored, mode))
+        EXPECT_EQ(std::bit_cast<std::uint32_t>(loss), std::bit_cast<std::uint32_t>(expected)) << loss << expected;
   }
 }
 

@@ -13,6 +13,19 @@ sed 's/.*"loss":\([0-9.]*\),.*/\1/' metrics.jsonl |
   awk -v mean="$mean" '{sum += $1} END {d = sum / NR - mean; exit !(d < 1e-4 && d > -1e-4)}' ||
   wrong "the loss of eval is $mean"
 
+# A model with nothing to train.
+run eval "$model" --frozen '*' --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy"
+leaves_with 0
+quiet
+prints "^loss $mean, the mean of 10 batches$"
+refused 1 'the loss depends on no trained parameter' train "$model" --frozen '*' --steps 1 \
+  --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy"
+run check "$model" --frozen '*' --mode eval
+leaves_with 0
+prints 'can be evaluated'
+refused 2 'leave it out, or run protrain eval' train "$model" --mode eval --steps 1 \
+  --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy"
+
 # Outputs before the loss need no labels. Three batches of tokens (3, 6) as int64.
 classes=$fixtures/outputs/classes.onnx
 {
