@@ -623,7 +623,7 @@ PROTRAIN_CHECKED protrain_error *protrain_step(protrain_session *session, float 
  *   loss: the loss of the present weights; for a model without either the next protrain_step would give the same. With
  *         several ranks it is the mean over their batches, each weighted as in a step: by its targets that count.
  * Errors: STATE, ARG, NONFINITE, CANCELLED, DEVICE, as protrain_step. NONFINITE has the subject "targets" if no target
- *   of the batch counts, so that there is no mean. Unlike that of protrain_step, it names no operator.
+ *   of the batch counts, so that there is no mean.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_eval(protrain_session *session, float *loss);
 

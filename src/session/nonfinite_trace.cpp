@@ -29,15 +29,25 @@ ValueId loss_of_batch(const draft::ShapeVariant &variant) {
 
 }  // namespace
 
+NonfiniteTrace::Watched NonfiniteTrace::step(const draft::ShapeVariant &variant, const program::Program &program) {
+  const grad::Training &training = variant.training;
+  return {variant, program, training.graph, training.loss, training.squared_norms};
+}
+
+NonfiniteTrace::Watched NonfiniteTrace::evaluation(const draft::ShapeVariant &variant,
+                                                   const program::Program &program) {
+  return {variant, program, variant.forward, variant.loss, {}};
+}
+
 // Finds the inputs of the loss that say which targets count. Looks for them in the forward graph, because the training
 // graph may have one node for the loss and its gradient. A value has the same id in both graphs.
-NonfiniteTrace::NonfiniteTrace(const draft::ShapeVariant &variant, const program::Program &program, run::Store &store)
-    : training_(variant.training),
-      graph_(training_.graph),
-      program_(program),
+NonfiniteTrace::NonfiniteTrace(const Watched &watched, run::Store &store)
+    : watched_(watched),
+      graph_(watched.graph),
+      program_(watched.program),
       store_(store),
       holds_(graph_.value_count(), Holds::unknown) {
-  if (const auto count = grad::target_count(variant.forward, loss_of_batch(variant))) {
+  if (const auto count = grad::target_count(watched.variant.forward, loss_of_batch(watched.variant))) {
     target_ids_ = count->inputs;
     target_attributes_ = count->attributes;
     targets_.resize(target_ids_.size());
@@ -185,7 +195,7 @@ std::optional<NonfiniteTrace::Origin> NonfiniteTrace::origin(program::StatusWord
   if (status.names_loss() && counts_no_target())
     return Origin{graph_.value(target_ids_[0]).name,
                   "no target counts: every label of the batch is ignored, or has the weight zero"};
-  const ValueId found = status.names_loss() ? training_.loss : training_.squared_norms[status.parameter()];
+  const ValueId found = status.names_loss() ? watched_.loss : watched_.squared_norms[status.parameter()];
   // An alias has no kernel, so it was not looked at.
   ValueId last = found;
   while (holds(last) == Holds::unknown && graph_.value(last).producer != NodeId::none &&

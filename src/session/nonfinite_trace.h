@@ -1,9 +1,10 @@
-// NonfiniteTrace: finds the node that made the first NaN or infinity of a step. It watches a second run of the step and
-// notes which values hold such numbers. Then it starts at the loss or gradient in which the step's checks found such a
+// NonfiniteTrace: finds the node that made the first NaN or infinity of a step or an evaluation. It watches a second
+// run and notes which values hold such numbers. Then it starts at the loss or gradient in which the checks found such a
 // number, and goes back along values that are not finite, until it comes to a node whose inputs are finite.
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,21 @@ namespace protrain::session {
 
 class NonfiniteTrace final : public run::Watch {
  public:
-  // All arguments must outlive this object.
-  NonfiniteTrace(const draft::ShapeVariant &variant, const program::Program &program, run::Store &store);
+  // The run that is watched: of a step's Program, or of an evaluation's. Everything that it refers to must outlive the
+  // trace.
+  struct Watched {
+    const draft::ShapeVariant &variant;
+    const program::Program &program;
+    const graph::Graph &graph;  // the Program's
+    // The values in which the Program looks for NaN and infinity. The squared norms are those of gradients, one for
+    // each parameter; none in an evaluation.
+    graph::ValueId loss;
+    std::span<const graph::ValueId> squared_norms;
+  };
+  static Watched step(const draft::ShapeVariant &variant, const program::Program &program);
+  static Watched evaluation(const draft::ShapeVariant &variant, const program::Program &program);
+
+  NonfiniteTrace(const Watched &watched, run::Store &store);
 
   void before(std::size_t instruction) override;
   void after(std::size_t instruction) override;
@@ -42,7 +56,7 @@ class NonfiniteTrace final : public run::Watch {
   std::string describe(graph::ValueId at) const;
   bool counts_no_target() const;
 
-  const grad::Training &training_;
+  const Watched watched_;
   const graph::Graph &graph_;
   const program::Program &program_;
   run::Store &store_;

@@ -6,13 +6,11 @@
 #include <cmath>
 #include <new>
 
-#include "base/error.h"
 #include "comm/agree.h"
 #include "onnx_import/floats.h"
 #include "session/aftermath.h"
 #include "session/checked_gradients.h"
 #include "session/checkpoint.h"
-#include "session/nonfinite_trace.h"
 #include "session/report.h"
 
 namespace protrain::session {
@@ -208,7 +206,7 @@ StepResult Session::take_batch() {
   // loss.
   const bool shrinks = account_.loss_scale() < scale;
   const bool traces = !result || (!numbers_.status.finite() && !shrinks && !std::exchange(reporting_.traced, true));
-  const std::string origin = traces ? trace_nonfinite(variant, now) : std::string();
+  const std::string origin = traces ? trace_step(variant, now) : std::string();
   if (!result) refuse_nonfinite(numbers_.status, last, origin);
   // Keeps the learning rates and other optimizer numbers for the deferred Updates, which the next step or settle()
   // runs.
@@ -288,26 +286,50 @@ void Session::log_alarms(std::size_t count) {
     reporting_.log(alarm_json(alarms_.all()[i]));
 }
 
-// Runs the last Program again to find the node where NaN or infinity first appears. Returns a text about this node, or
-// "" if none is found. The second run begins with the status of the first one, which says "not finite", so no Update of
-// the second run changes anything. But in the overlap order the first run may have changed some parameters before it
-// met the NaN or infinity. In that case the second run can compute other numbers than the first. Throws only if the
-// second run loses the session.
-std::string Session::trace_nonfinite(std::size_t variant, const backend::StepScalars &scalars) {
+// Finds the node where NaN or infinity first appeared in the last step. Returns a text about this node, or "" if none
+// is found. Throws only if that loses the session.
+std::string Session::trace_step(std::size_t variant, const backend::StepScalars &scalars) {
+  const NonfiniteTrace::Watched step = NonfiniteTrace::step(*draft().variants[variant], *last_.program);
+  const std::optional<NonfiniteTrace::Origin> origin = watch(*last_.executor, step, scalars, numbers_.status);
+  if (!origin) return "";
   try {
-    machine_.set_status(numbers_.status);
-    machine_.set_held(false);
-    NonfiniteTrace trace(*draft().variants[variant], *last_.program, machine_.store());
-    last_.executor->run_watched(scalars, trace);
-    const std::optional<NonfiniteTrace::Origin> origin = trace.origin(numbers_.status);
-    if (!origin) return "";
     log_alarms(alarms_.raise(scalars.step, {"nonfinite", origin->subject, origin->sentence}));
     return "; " + origin->sentence;
-  } catch (const Error &error) {
-    if (aftermath_of(error.facts) == Aftermath::lost) throw;
-    return "";
   } catch (const std::exception &) {
     return "";
+  }
+}
+
+// Does the same for the last evaluation, and adds the text to its error.
+void Session::trace_evaluation(std::size_t variant, Error &error) {
+  const NonfiniteTrace::Watched evaluation =
+      NonfiniteTrace::evaluation(*draft().variants[variant], draft().programs.variants[variant].evaluation);
+  run::Executor &executor = *machine_.executors(variant).evaluation;
+  const std::optional<NonfiniteTrace::Origin> origin =
+      watch(executor, evaluation, forward_scalars(), machine_.status());
+  if (!origin) return;
+  append(error, "; ");
+  append(error, origin->sentence.c_str());
+}
+
+// Runs a Program again and traces its NaN or infinity. `status` is the one with which the first run ended. The second
+// run begins with the status of the first one, which says "not finite", so no Update of the second run changes
+// anything. But in the overlap order the first run may have changed some parameters before it met the NaN or infinity.
+// In that case the second run can compute other numbers than the first. Throws only if the second run loses the
+// session.
+std::optional<NonfiniteTrace::Origin> Session::watch(run::Executor &executor, const NonfiniteTrace::Watched &watched,
+                                                     const backend::StepScalars &scalars, program::StatusWord status) {
+  try {
+    machine_.set_status(status);
+    machine_.set_held(false);
+    NonfiniteTrace trace(watched, machine_.store());
+    executor.run_watched(scalars, trace);
+    return status.finite() ? std::nullopt : trace.origin(status);
+  } catch (const Error &error) {
+    if (aftermath_of(error.facts) == Aftermath::lost) throw;
+    return std::nullopt;
+  } catch (const std::exception &) {
+    return std::nullopt;
   }
 }
 
@@ -332,8 +354,12 @@ void Session::run_forward(run::Executor &executor) {
   settle();
   outputs_.forget();
   machine_.set_status({});
+  executor.run(forward_scalars(), ranks_.several() ? kNever : cancelled_, false);
+}
+
+backend::StepScalars Session::forward_scalars() const {
   const Counters &counters = account_.counters();
-  executor.run({.step = counters.steps, .seed = counters.seed}, ranks_.several() ? kNever : cancelled_, false);
+  return {.step = counters.steps, .seed = counters.seed};
 }
 
 float Session::take_evaluation() {
@@ -345,9 +371,14 @@ float Session::take_evaluation() {
   machine_.read_result(program, program.loss, &own.loss, sizeof own.loss);
   if (program.weight != program::BufferId::none)
     machine_.read_result(program, program.weight, &own.weight, sizeof own.weight);
-  const float loss = ranks_.mean(own);
-  finish_cancelled();
-  return loss;
+  try {
+    const float loss = ranks_.mean(own);
+    finish_cancelled();
+    return loss;
+  } catch (Error &error) {  // on all ranks, unless a channel failed
+    if (error.code == Code::nonfinite && error.subject == "loss") trace_evaluation(variant, error);
+    throw;
+  }
 }
 
 void Session::take_prediction() {

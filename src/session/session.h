@@ -12,12 +12,14 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "base/error.h"
 #include "base/shape.h"
 #include "draft/log.h"
 #include "draft/options.h"
 #include "onnx_import/model.h"
 #include "session/inputs.h"
 #include "session/machine.h"
+#include "session/nonfinite_trace.h"
 #include "session/outputs.h"
 #include "session/ranks.h"
 #include "session/step_account.h"
@@ -147,12 +149,16 @@ class Session {
   void take_prediction();
   void execute(run::Executor &executor, backend::StepScalars scalars);
   void run_forward(run::Executor &executor);
+  backend::StepScalars forward_scalars() const;
   void meet(Call call, const std::function<std::size_t()> &prepare);
   void read_numbers(const program::Program &program, std::size_t variant);
   bool reads_norms() const;
   void judge_step(const StepResult &result, bool has_norms);
   void log_alarms(std::size_t count);
-  std::string trace_nonfinite(std::size_t variant, const backend::StepScalars &scalars);
+  std::string trace_step(std::size_t variant, const backend::StepScalars &scalars);
+  void trace_evaluation(std::size_t variant, Error &error);
+  std::optional<NonfiniteTrace::Origin> watch(run::Executor &executor, const NonfiniteTrace::Watched &watched,
+                                              const backend::StepScalars &scalars, program::StatusWord status);
   [[noreturn]] void refuse_nonfinite(program::StatusWord status, bool last, const std::string &origin);
   void settle();
   void finish_cancelled();

@@ -2,8 +2,10 @@
 // the same batches in one step must get the same loss.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
 #include "errors.h"
@@ -73,6 +75,26 @@ TEST_P(RankedEvaluation, OfNoTargetsAtAllIsNotFiniteOnEveryRank) {
     EXPECT_EQ(error.subject, "targets");
     feed(*session, channel->rank());
     session->evaluate();
+  });
+  for (const std::exception_ptr &error : errors) EXPECT_FALSE(error);
+}
+
+TEST_P(RankedEvaluation, NamesWhatHoldsANaNOnEveryRank) {
+  const auto errors = ThreadGroup(kRanks).run([&](std::shared_ptr<comm::Channel> channel) {
+    const auto session = session_of(base_options(GetParam()), GetParam(), channel);
+    feed(*session, channel->rank());
+    const float loss = session->evaluate();
+    const std::string name = session->parameter_name(0);
+    std::vector<float> values(static_cast<std::size_t>(element_count(session->parameter_shape(0))));
+    session->read_parameter(name, values.data(), values.size());
+    std::vector<float> broken = values;
+    std::ranges::fill(broken, std::numeric_limits<float>::quiet_NaN());
+    session->write_parameter(name, broken.data(), broken.size());
+    const Error error = error_of([&] { session->evaluate(); });
+    EXPECT_EQ(error.code, Code::nonfinite);
+    EXPECT_EQ(error.text, "the loss is not finite; the parameter " + name + " holds a NaN itself");
+    session->write_parameter(name, values.data(), values.size());
+    EXPECT_EQ(session->evaluate(), loss);
   });
   for (const std::exception_ptr &error : errors) EXPECT_FALSE(error);
 }

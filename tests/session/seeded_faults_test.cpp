@@ -519,6 +519,18 @@ TEST(Evaluations, AreNotFiniteIfTheWeightsAreNot) {
   EXPECT_EQ(error.subject, "loss");
 }
 
+TEST(Evaluations, NameTheOperatorThatMadeANaN) {
+  for (const char *mode : {"train", "eval"}) {
+    Case run;
+    run.option("mode", mode);
+    run.middle = {node("Neg", {"h0"}, {"negative"}), node("Sqrt", {"negative"}, {"m0"})};
+    Trial trial(std::move(run));
+    const Error error = test::error_of([&] { trial.evaluate(); });
+    EXPECT_EQ(error.code, Code::nonfinite);
+    EXPECT_EQ(error.text, "the loss is not finite; Sqrt (make_m0) made the first NaN, in m0, from finite numbers");
+  }
+}
+
 TEST(Evaluations, AreMeansWhateverTheSignOfTheWeights) {
   EXPECT_EQ(weighted(std::vector<float>(kRows, -1)).evaluate(), weighted(std::vector<float>(kRows, 1)).evaluate());
 }
