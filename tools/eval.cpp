@@ -236,8 +236,9 @@ int eval(const EvalFlags &flags) {
   if (!mean) return 128 + stop_signal();
   const std::int64_t last = batches.samples_in(amount.batches - 1);
   if (mean->batches > 0)
-    fmt::print("loss {:.6g}, the mean of {}{}\n", mean->loss, batches_text(mean->batches),
-               last < amount.batch ? fmt::format(", the last of {}", batches.samples_text(last)) : "");
+    fmt::print("loss {:.6g}, the mean of {}{}{}\n", mean->loss, batches_text(mean->batches),
+               last < amount.batch ? fmt::format(", the last of {}", batches.samples_text(last)) : "",
+               model.loss_is_cross_entropy ? fmt::format("; perplexity {:.6g}", std::exp(mean->loss)) : "");
   for (const Written &output : outputs)
     fmt::print("{}: {} of {}\n", files.at(output.name()), output.name(),
                output.of_samples() ? batches.samples_text(amount.samples) : batches_text(amount.batches));

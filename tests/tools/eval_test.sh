@@ -5,7 +5,9 @@
 run eval "$model" --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy"
 leaves_with 0
 quiet
-prints '^loss [0-9.]*, the mean of 10 batches$'
+prints '^loss [0-9.]*, the mean of 10 batches; perplexity [0-9.]*$'
+sed 's/^loss \([0-9.]*\),.* perplexity \(.*\)/\1 \2/' out |
+  awk '{d = exp($1) / $2 - 1; exit !(d < 1e-4 && d > -1e-4)}' || wrong "the perplexity is no exp(loss)"
 mean=$(sed 's/^loss \([0-9.]*\),.*/\1/' out)
 run train "$model" --steps 10 --learning-rate 1e-30 --input input_ids="$fixtures/input_ids.npy" \
   --input labels="$fixtures/labels.npy" --metrics metrics.jsonl
@@ -17,7 +19,7 @@ sed 's/.*"loss":\([0-9.]*\),.*/\1/' metrics.jsonl |
 run eval "$model" --frozen '*' --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy"
 leaves_with 0
 quiet
-prints "^loss $mean, the mean of 10 batches$"
+prints "^loss $mean, the mean of 10 batches; perplexity"
 refused 1 'the loss depends on no trained parameter' train "$model" --frozen '*' --steps 1 \
   --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy"
 run check "$model" --frozen '*' --mode eval

@@ -117,7 +117,7 @@ run eval "$model" --input input_ids=first.input_ids.npy --input labels=first.lab
 # A loss that is not finite does not end the training.
 run train "$model" $data --steps 1 --learning-rate 1e30 $rows --metrics broken.jsonl --export broken.onnx
 leaves_with 0
-complains '^protrain: warning: evaluation: batch 1 of 20: the loss is not finite$'
+complains '^protrain: warning: evaluation: batch 1 of 20: the loss is not finite; .* made the first NaN'
 prints 'step 1: evaluation loss nan'
 grep -q '"eval_loss":null' broken.jsonl || wrong "the evaluation has a loss"
 refused 1 'batch 1 of 10: the loss is not finite' eval broken.onnx $data
