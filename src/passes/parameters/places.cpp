@@ -265,7 +265,9 @@ bool Places::is_attention(const Node &softmax) const {
   return false;
 }
 
-bool Places::adds_to_scores(const Node &node) const {
+// Follows the node's result through its readers. True if all ways end at readers that `judge` calls an end, and there
+// is at least one.
+bool Places::leads_to_ends(const Node &node, const std::function<Reader(const Node &, ValueId)> &judge) const {
   bool found = false;
   std::set<ValueId> met;
   std::vector<ValueId> pending = {node.outputs.at(0)};
@@ -275,16 +277,23 @@ bool Places::adds_to_scores(const Node &node) const {
     if (!met.insert(at).second) continue;
     for (NodeId reader : readers_[index(at)]) {
       const Node &next = graph_.node(reader);
-      const bool bias = next.op == "FusedAttention" && std::ranges::find(next.inputs, at) == next.inputs.begin() + 3;
-      if (bias || (next.op == "Softmax" && is_attention(next)))
-        found = true;
-      else if (one_of(next.op, {"Add", "Max", "Where", "Reshape", "Transpose", "Cast", "Expand", "Slice", "Concat"}))
-        pending.push_back(next.outputs.at(0));
-      else
-        return false;
+      const Reader is = judge(next, at);
+      if (is == Reader::other) return false;
+      if (is == Reader::end) found = true;
+      if (is == Reader::on_the_way) pending.push_back(next.outputs.at(0));
     }
   }
   return found;
+}
+
+bool Places::adds_to_scores(const Node &node) const {
+  return leads_to_ends(node, [this](const Node &next, ValueId at) {
+    const bool bias = next.op == "FusedAttention" && std::ranges::find(next.inputs, at) == next.inputs.begin() + 3;
+    if (bias || (next.op == "Softmax" && is_attention(next))) return Reader::end;
+    const bool goes_on =
+        one_of(next.op, {"Add", "Max", "Where", "Reshape", "Transpose", "Cast", "Expand", "Slice", "Concat"});
+    return goes_on ? Reader::on_the_way : Reader::other;
+  });
 }
 
 // True if a Sqrt reads the node's result, for example if the node adds an epsilon to a variance.
@@ -515,28 +524,15 @@ bool Places::scales_channels(const Node &node, const Place &place) const {
 // other factor of such a product must be data with more than one number per row. So a table of embeddings that is
 // multiplied by a mask does not pass, because a mask has one number per row.
 bool Places::gathers_angles(const Node &node) const {
-  bool found = false;
-  std::set<ValueId> met;
-  std::vector<ValueId> pending = {node.outputs.at(0)};
-  while (!pending.empty()) {
-    const ValueId at = pending.back();
-    pending.pop_back();
-    if (!met.insert(at).second) continue;
-    for (NodeId reader : readers_[index(at)]) {
-      const Node &next = graph_.node(reader);
-      const auto is_data = [&](ValueId in) {
-        const Shape &shape = graph_.value(in).type.shape;
-        return in == at || (kind(in) == Kind::data && !shape.empty() && shape.back() > 1);
-      };
-      if (next.op == "Rotary" || (next.op == "Mul" && std::ranges::all_of(next.inputs, is_data)))
-        found = true;
-      else if (one_of(next.op, {"Reshape", "Transpose", "Cast", "Slice", "Concat"}))
-        pending.push_back(next.outputs.at(0));
-      else
-        return false;
-    }
-  }
-  return found;
+  return leads_to_ends(node, [this](const Node &next, ValueId at) {
+    const auto is_data = [&](ValueId in) {
+      const Shape &shape = graph_.value(in).type.shape;
+      return in == at || (kind(in) == Kind::data && !shape.empty() && shape.back() > 1);
+    };
+    if (next.op == "Rotary" || (next.op == "Mul" && std::ranges::all_of(next.inputs, is_data))) return Reader::end;
+    const bool goes_on = one_of(next.op, {"Reshape", "Transpose", "Cast", "Slice", "Concat"});
+    return goes_on ? Reader::on_the_way : Reader::other;
+  });
 }
 
 Use Places::use(const Place &place) const {

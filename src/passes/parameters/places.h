@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,10 @@ class Places {
 
   bool feeds_recurrent(const graph::Node &product) const;
   bool is_bias(const graph::Node &node, const Place &place) const;
+  // A reader of a value that is followed: where the search ends, a node to go on after, or anything else.
+  enum class Reader : std::uint8_t { end, on_the_way, other };
+  bool leads_to_ends(const graph::Node &node,
+                     const std::function<Reader(const graph::Node &, graph::ValueId)> &judge) const;
   bool adds_to_scores(const graph::Node &node) const;
   bool feeds_root(const graph::Node &node) const;
   bool is_attention(const graph::Node &softmax) const;
