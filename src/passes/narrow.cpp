@@ -306,13 +306,16 @@ class Exceptions {
 
   static bool is_arithmetic(const Node &node) { return one_of(node.op, {"Add", "Sub", "Mul", "Div", "Neg", "Exp"}); }
 
-  // Returns the computed value that may be near 1 if the node is a part of log(1 + x), of log((1 + x) / (1 - x)) or of
-  // e^x - 1; else ValueId::none. A small x has no digit left if the value near 1 is rounded to 16 bits.
+  // Returns the value that is computed from one near 1 if the node is a part of log(1 + x), of log((1 + x) / (1 - x)),
+  // or of e^x - 1 or 1 - e^x; else ValueId::none. A small x has no digit left if the value near 1 is rounded to 16
+  // bits.
   ValueId near_one_in(const Node &node) const {
-    const Node *before = one_of(node.op, {"Log", "Sub"}) ? maker_of(node.inputs[0]) : nullptr;
-    if (before == nullptr || !is_arithmetic(*before)) return ValueId::none;
-    if (node.op == "Log") return node.inputs[0];
-    return before->op == "Exp" && reads(node, Origin::constant) ? node.outputs[0] : ValueId::none;
+    const auto is_made = [this](ValueId id, auto &&by) { return maker_of(id) != nullptr && by(*maker_of(id)); };
+    if (node.op == "Log" && is_made(node.inputs[0], is_arithmetic)) return node.inputs[0];
+    const auto is_power_of_e = [](const Node &before) { return before.op == "Exp"; };
+    const bool less_one = node.op == "Sub" && reads(node, Origin::constant) &&
+                          any(node.inputs, [&](ValueId in) { return is_made(in, is_power_of_e); });
+    return less_one ? node.outputs[0] : ValueId::none;
   }
 
   // True for squares and other powers. In float16 the square of 256 is infinite already, although the length of a

@@ -229,10 +229,12 @@ TEST_P(Narrow, KeepsTheDigitsOfSmallNumbersBesideOne) {
   const ValueId sum = g.add("Add", {x, g.scalar(1)}), log1p = g.add("Log", {sum});
   const ValueId ratio = g.add("Div", {sum, g.add("Sub", {g.scalar(1), x})}), atanh = g.add("Log", {ratio});
   const ValueId power = g.add("Exp", {x}), expm1 = g.add("Sub", {power, g.scalar(1)});
+  const ValueId decay = g.add("Exp", {g.add("Neg", {x})}), opacity = g.add("Sub", {g.scalar(1), decay});
   const ValueId log = g.add("Log", {g.add("Sigmoid", {x})}), shifted = g.add("Sub", {x, g.scalar(1)});
-  const ValueId all = g.add("Add", {g.add("Add", {g.add("Add", {log1p, atanh}), g.add("Add", {expm1, log})}), shifted});
+  const ValueId logs = g.add("Add", {g.add("Add", {log1p, atanh}), log}), powers = g.add("Add", {expm1, opacity});
+  const ValueId all = g.add("Add", {g.add("Add", {logs, powers}), shifted});
   g.narrow(g.mean(g.add("MatMul", {all, g.weight("v", {4, 4})})));
-  for (const ValueId id : {sum, ratio, power, expm1}) EXPECT_EQ(g.dtype(id), kWide);
+  for (const ValueId id : {sum, ratio, power, expm1, decay, opacity}) EXPECT_EQ(g.dtype(id), kWide);
   for (const ValueId id : {x, g.maker(log).inputs[0], log, shifted, all}) EXPECT_EQ(g.dtype(id), GetParam());
 }
 
