@@ -121,16 +121,25 @@ std::map<std::string, std::string> keep(const std::vector<std::string> &pairs, c
 }
 
 // Returns false if the model has no loss. The library creates no session without a loss, so in this case the function
-// sets the option `loss` to the mean of an output. Returns true for all other models, even if something else is wrong.
-bool has_loss(const Options &options, const std::string &model) {
-  const char *text = nullptr;
-  check(protrain_model_check(options.get(), model.c_str(), &text));
-  const nlohmann::json about = nlohmann::json::parse(text);
-  const bool lacks_loss = std::ranges::any_of(about.at("problems"), [](const nlohmann::json &problem) {
-    return problem.at("code") == PROTRAIN_ERROR_GRAPH && problem.at("subject") == "loss";
-  });
-  if (lacks_loss) check(protrain_options_set(options.get(), "loss", "mean"));
-  return !lacks_loss;
+// sets the options to the mean of an output as the loss: of one that is written to a file if possible, so that the
+// session has what this output needs. Returns true for all other models, even if something else is wrong.
+bool has_loss(const Options &options, const std::string &model, const std::map<std::string, std::string> &files) {
+  if (!value_of(options, "loss").empty() || is_accepted(options, model)) return true;
+  std::vector<std::string> candidates;
+  for (const auto &[name, file] : files) candidates.push_back(name);
+  candidates.emplace_back();  // any output
+  for (const std::string &name : candidates) {
+    const Options trial = copy_of(options, [](const std::string &, const std::string &) { return true; });
+    const auto set_loss = [&](const Options &all) {
+      check(protrain_options_set(all.get(), "loss", "mean"));
+      if (!name.empty()) check(protrain_options_set(all.get(), "loss_output", name.c_str()));
+    };
+    set_loss(trial);
+    if (!is_accepted(trial, model)) continue;
+    set_loss(options);
+    return false;
+  }
+  return true;
 }
 
 std::vector<Written> open_outputs(protrain_session *session, const std::map<std::string, std::string> &files,
@@ -143,6 +152,9 @@ std::vector<Written> open_outputs(protrain_session *session, const std::map<std:
     check(protrain_session_output_name(session, i, &name));
     if (const auto file = files.find(name); file != files.end()) written.emplace_back(session, i, file->second, amount);
   }
+  for (const auto &[name, file] : files)
+    if (std::ranges::find(written, name, &Written::name) == written.end())
+      throw Failure(fmt::format("--output {}={}: the model has no output of this name", name, file));
   return written;
 }
 
@@ -212,7 +224,7 @@ int eval(const EvalFlags &flags) {
   take_best(options);
   check(protrain_options_set(options.get(), "mode", "eval"));
   const std::map<std::string, std::string> files = keep(flags.outputs, options);
-  const bool judged = files.empty() || has_loss(options, flags.model);
+  const bool judged = files.empty() || has_loss(options, flags.model, files);
   const ModelData model = data_of(options, flags.model, flags.data);
   const Batches::Need need = files.empty() ? Batches::Need::every_input : Batches::Need::some_input;
   Batches batches(flags.data, model, options, need);

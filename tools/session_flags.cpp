@@ -63,22 +63,33 @@ Options SessionFlags::make_options() const {
   return options;
 }
 
-bool can_train(const Options &options, const std::string &model, const std::map<std::string, std::int64_t> &dims) {
-  const Options others = default_options();
-  for (const auto &[name, size] : dims) set(others, "dim", fmt::format("{}={}", name, size));
+Options copy_of(const Options &options, const std::function<bool(const std::string &, const std::string &)> &takes) {
+  Options copy = default_options();
   const char *help = nullptr;
-  check(protrain_options_help(others.get(), &help));
+  check(protrain_options_help(copy.get(), &help));
   for (const nlohmann::json &row : nlohmann::json::parse(help)) {
     const std::string key = row["key"];
     const std::string value = value_of(options, key.c_str());
-    if (value == row["default"].get<std::string>() || key == "shapes") continue;
+    if (value == row["default"].get<std::string>()) continue;
     std::istringstream items(value);
     for (std::string item; std::getline(items, item);)
-      if (key != "dim" || !dims.contains(item.substr(0, item.find('=')))) set(others, key, item);
+      if (takes(key, item)) set(copy, key, item);
   }
+  return copy;
+}
+
+bool is_accepted(const Options &options, const std::string &model) {
   const char *about = nullptr;
-  check(protrain_model_check(others.get(), model.c_str(), &about));
+  check(protrain_model_check(options.get(), model.c_str(), &about));
   return nlohmann::json::parse(about).value("trainable", false);
+}
+
+bool can_train(const Options &options, const std::string &model, const std::map<std::string, std::int64_t> &dims) {
+  const Options others = copy_of(options, [&](const std::string &key, const std::string &item) {
+    return key != "shapes" && (key != "dim" || !dims.contains(item.substr(0, item.find('='))));
+  });
+  for (const auto &[name, size] : dims) set(others, "dim", fmt::format("{}={}", name, size));
+  return is_accepted(others, model);
 }
 
 void bind_defaults(const Options &options, const std::string &model) {

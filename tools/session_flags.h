@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -27,6 +28,13 @@ class SessionFlags {
   std::deque<Flag> flags_;  // the parser holds addresses of elements, which a deque keeps
   std::vector<std::string> pairs_;
 };
+
+// Returns new options that have the values of `options` for which takes(key, value) is true. An option that is a list
+// has several values.
+Options copy_of(const Options &options, const std::function<bool(const std::string &, const std::string &)> &takes);
+
+// True if a session with these options could be created for the model, as far as `check` can tell.
+bool is_accepted(const Options &options, const std::string &model);
 
 // True if the model can be trained with these sizes of its dimensions in place of those in `options`.
 bool can_train(const Options &options, const std::string &model, const std::map<std::string, std::int64_t> &dims);

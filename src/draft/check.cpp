@@ -208,7 +208,8 @@ bool is_cross_entropy(const graph::Graph &graph, graph::ValueId loss) {
   if (!linear && node.op != "CrossEntropy") return false;
   const std::size_t labels = linear ? 2 : 1, weights = linear ? 4 : 2;
   const auto is_off = [&](const char *term) { return node.attributes.real(term, 0) == 0; };
-  return is_integer(graph.value(node.inputs.at(labels)).type.dtype) &&
+  const graph::Value &targets = graph.value(node.inputs.at(labels));
+  return is_integer(targets.type.dtype) && targets.origin != graph::Origin::constant &&  // infonce numbers its rows
          (node.inputs.size() <= weights || node.inputs[weights] == graph::ValueId::none) &&
          node.attributes.text("reduction", "mean") == "mean" && node.attributes.real("temperature", 1) == 1 &&
          is_off("label_smoothing") && is_off("z_loss") && is_off("focal");

@@ -32,9 +32,8 @@ graph::ValueId find_loss(const graph::Graph &graph) {
     found += fmt::format("{}{} {}", found.empty() ? "" : ", ", value.name, to_text(value.type));
   }
   fail(Code::graph, "loss",
-       "the model has no scalar float32 output to train on, only {}; set the option loss (loss=cross_entropy for "
-       "logits, "
-       "and loss_shift=1 if they are a language model's), or export it with its loss",
+       "the model has no scalar float32 output that would be its loss, only {}; set the option loss "
+       "(loss=cross_entropy for logits, and loss_shift=1 if they are a language model's), or export it with its loss",
        found.empty() ? "none at all" : found);
 }
 
@@ -140,7 +139,7 @@ void add_outputs(LoadedModel &loaded, const Settings &settings, const onnx_impor
   loaded.output_names = shown_outputs(whole, settings).names;
   passes::PreparedModel prepared = prepare(settings, loaded, dims, &loaded.prepared);
   settle_types(prepared, settings, loaded);
-  show_outputs(prepared, loaded.output_names.size(), loaded.prepared);
+  show_outputs(prepared, loaded.output_names.size(), loaded.prepared, !settings.trains);
   loaded.outputs = std::move(prepared.graph);
 }
 

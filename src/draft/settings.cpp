@@ -321,6 +321,12 @@ std::vector<passes::AdapterRequest> adapters_of(const Options &options) {
   return requests;
 }
 
+std::vector<std::string> kept_gradients_of(const Options &options) {
+  require(!options.is_set("keep_gradients") || options.get("mode") == "train", Code::arg, "keep_gradients",
+          "a session of mode=eval has no gradients; leave one of the two options out");
+  return options.list("keep_gradients");
+}
+
 std::optional<std::uint64_t> bytes_of(const Options &options, const char *key) {
   return options.is_set(key) ? std::optional(options.bytes(key)) : std::nullopt;
 }
@@ -377,7 +383,7 @@ Settings settings_of(const Options &options) {
       .trainable = options.list("trainable"),
       .frozen = options.list("frozen"),
       .tie = options.list("tie"),
-      .keep_gradients = options.list("keep_gradients"),
+      .keep_gradients = kept_gradients_of(options),
       .keep_outputs = options.list("keep_outputs"),
       .adapters = adapters_of(options),
       .adapter = options.get("adapter"),

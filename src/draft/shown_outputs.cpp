@@ -36,17 +36,39 @@ ValueId in_place_of(const Value &trained, Graph &graph) {
   return found;
 }
 
+// Adds a parameter or an input of another graph to the same list of `trained`, in which state comes last. `trained` may
+// have a value of this name that none of its nodes reads any more.
+void adopt(const Value &value, Graph &trained, std::vector<ValueId> &list) {
+  const bool is_state = value.origin == graph::Origin::state;
+  ValueId id = trained.find(value.name);
+  if (id == ValueId::none) id = trained.add_value({.name = value.name, .type = {}, .array = {}});
+  trained.value(id).type = value.type;
+  trained.value(id).origin = value.origin;
+  trained.value(id).frozen = value.frozen;
+  const auto first_state =
+      std::ranges::find_if(list, [&](ValueId other) { return trained.value(other).origin == graph::Origin::state; });
+  list.insert(is_state ? list.end() : first_state, id);
+}
+
 // Gives `graph` the same parameters or inputs as the graph `trained`. `own` is one of the lists of `graph`: its
 // parameters or its inputs. `wanted` is the same list of `trained`. Afterwards `own` has the names of `wanted`, in the
-// same order. Throws Code::unsupported if `own` has a value whose name is not in `wanted`.
-void align(const Graph &trained, const std::vector<ValueId> &wanted, Graph &graph, std::vector<ValueId> &own) {
-  std::vector<ValueId> aligned;
-  for (ValueId id : wanted) aligned.push_back(in_place_of(trained.value(id), graph));
-  for (ValueId id : own)
-    require(std::ranges::find(aligned, id) != aligned.end(), Code::unsupported, kOption,
-            "the outputs need {}, which the graph that is trained does not have; leave out the outputs that need it",
+// same order. If `own` has a value whose name is not in `wanted`, adds this value to `trained` if `adopts` is true, and
+// throws Code::unsupported if not.
+void align(Graph &trained, std::vector<ValueId> &wanted, Graph &graph, std::vector<ValueId> &own, bool adopts) {
+  const auto is_wanted = [&](ValueId id) {
+    return std::ranges::any_of(wanted,
+                               [&](ValueId other) { return trained.value(other).name == graph.value(id).name; });
+  };
+  for (ValueId id : own) {
+    if (is_wanted(id)) continue;
+    require(adopts, Code::unsupported, kOption,
+            "the outputs need {}, which the graph that is trained does not have; leave out the outputs that need it, "
+            "or evaluate in a session of mode=eval",
             printable(graph.value(id).name));
-  own = std::move(aligned);
+    adopt(graph.value(id), trained, wanted);
+  }
+  own.clear();
+  for (ValueId id : wanted) own.push_back(in_place_of(trained.value(id), graph));
 }
 
 }  // namespace
@@ -74,7 +96,7 @@ ShownOutputs shown_outputs(const Graph &graph, const Settings &settings) {
   return shown;
 }
 
-void show_outputs(passes::PreparedModel &prepared, std::size_t shown, const passes::PreparedModel &trained) {
+void show_outputs(passes::PreparedModel &prepared, std::size_t shown, passes::PreparedModel &trained, bool adopts) {
   Graph &graph = prepared.graph;
   graph.outputs.erase(graph.outputs.begin(), graph.outputs.end() - static_cast<std::ptrdiff_t>(shown));
   passes::for_evaluation(graph);
@@ -85,8 +107,8 @@ void show_outputs(passes::PreparedModel &prepared, std::size_t shown, const pass
             printable(graph.value(id).name));
   graph.drop_dead_nodes();
   grad::prune_unread_outputs(graph);
-  align(trained.graph, trained.graph.parameters, graph, graph.parameters);
-  align(trained.graph, trained.graph.inputs, graph, graph.inputs);
+  align(trained.graph, trained.graph.parameters, graph, graph.parameters, adopts);
+  align(trained.graph, trained.graph.inputs, graph, graph.inputs, adopts);
   if (prepared.block_count == trained.block_count) return;
   for (std::size_t i = 0; i < graph.node_count(); ++i) graph.node(static_cast<graph::NodeId>(i)).block = -1;
 }

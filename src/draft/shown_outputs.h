@@ -22,9 +22,10 @@ ShownOutputs shown_outputs(const graph::Graph &graph, const Settings &settings);
 
 // Turns a graph that computes the loss and then `shown` further outputs into one that evaluates only these outputs. The
 // graph gets the parameters and inputs of `trained`, in the same order. The graph keeps its blocks only if `trained`
-// has as many blocks. Throws Code::unsupported if a parameter or input of the graph is missing in `trained` or has
-// another type there. Also throws it if an output is not computed, because it is an input, a weight or a constant, or
-// another shape of one.
-void show_outputs(passes::PreparedModel &prepared, std::size_t shown, const passes::PreparedModel &trained);
+// has as many blocks. A parameter or input that only the outputs need is added to `trained` if `adopts` is true, as in
+// a session that does not train. Throws Code::unsupported if such a value is there and `adopts` is false, or if a value
+// has another type in `trained`. Also throws it if an output is not computed, because it is an input, a weight or a
+// constant, or another shape of one.
+void show_outputs(passes::PreparedModel &prepared, std::size_t shown, passes::PreparedModel &trained, bool adopts);
 
 }  // namespace protrain::draft

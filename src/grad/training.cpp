@@ -213,11 +213,15 @@ constexpr const char *kAlwaysZero =
     "the gradients of all trained parameters are always zero: the loss depends on them only through operators such as "
     "Round or detach()";
 
+void require_scalar(const graph::Value &loss) {
+  require(is_float(loss.type.dtype) && element_count(loss.type.shape) == 1, Code::graph, loss.name,
+          "the loss is {}, not a float scalar; name a scalar output, or export the model with its loss",
+          to_text(loss.type));
+}
+
 void require_loss(const Graph &graph, ValueId loss, const GradientPath &path) {
   const graph::Value &value = graph.value(loss);
-  require(is_float(value.type.dtype) && element_count(value.type.shape) == 1, Code::graph, value.name,
-          "the loss is {}, not a float scalar; name a scalar output, or export the model with its loss",
-          to_text(value.type));
+  require_scalar(value);
   std::vector<bool> needed(graph.value_count(), false);
   needed[index(loss)] = true;
   needed = graph::with_dependencies(graph, std::move(needed));
@@ -280,6 +284,9 @@ Training build(Graph forward, ValueId loss, const TrainingSettings &settings) {
 }
 
 Training without_gradients(Graph forward, ValueId loss, int rank, int ranks) {
+  require_scalar(forward.value(loss));
+  require(forward.value(loss).producer != NodeId::none, Code::graph, forward.value(loss).name,
+          "the loss is an input or a constant; no node computes it");
   Training training{.graph = std::move(forward), .loss = loss, .norm = ValueId::none};
   const std::size_t count = training.graph.parameters.size();
   training.graph.outputs = {loss};

@@ -20,7 +20,8 @@ namespace protrain::grad {
 Training build(graph::Graph forward, graph::ValueId loss, const TrainingSettings &settings = {});
 
 // Returns the graph of a session that only evaluates: `forward` as it is, with the loss as its output and without
-// gradients. With several ranks it is the graph of one rank.
+// gradients. With several ranks it is the graph of one rank. Throws Code::graph if the loss is not a float scalar or is
+// computed by no node.
 Training without_gradients(graph::Graph forward, graph::ValueId loss, int rank, int ranks);
 
 // Replaces unread outputs of nodes by ValueId::none, so that kernels do not compute them.

@@ -73,6 +73,7 @@ void Session::read_grad(const std::string &name, float *out, std::size_t count) 
     std::size_t p = 0;
     double factor = 1;
     meet(Call::read_grad, [&] {
+      require_training("has no gradients");
       p = find_parameter(name, count);
       require(draft().kept[p], Code::arg, name,
               "the gradient of {} is not kept; create the session with keep_gradients={}", name, name);

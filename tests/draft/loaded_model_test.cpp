@@ -48,7 +48,7 @@ class LoadedLoss : public testing::Test {
 
 // At a batch of one, the output of a regressor has one element, but it is no loss.
 TEST_F(LoadedLoss, IsNotThePredictionForOneSample) {
-  const std::string only = "the model has no scalar float32 output to train on, only ";
+  const std::string only = "the model has no scalar float32 output that would be its loss, only ";
   const Pairs one = {{"dim", "batch=1"}};
   EXPECT_TRUE(refusal("batch", {"batch", "1"}, one).starts_with(only + "y float32[1, 1];"));
   EXPECT_TRUE(refusal("batch", {"batch"}, one).starts_with(only + "z float32[1];"));

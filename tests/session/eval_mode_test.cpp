@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "errors.h"
 #include "fixtures.h"
+#include "onnx_import/wire.h"
 #include "scratch.h"
 #include "session/session.h"
 
@@ -121,6 +122,44 @@ TEST(EvalModeOnly, EvaluatesAModelOfFrozenWeightsAndTheEffectOfRoundingThem) {
   EXPECT_EQ(error_of([&] { made({{"frozen", "*"}}); }).code, Code::graph);
 }
 
+// Returns what the two heads of the model compute. Its loss, `balance`, reads the weights of neither head.
+std::vector<float> starts_and_ends(Pairs pairs) {
+  pairs.insert(pairs.end(), {{"keep_outputs", "start"}, {"keep_outputs", "end"}, {"mode", "eval"}, {"dim", "batch=2"}});
+  draft::Options options;
+  for (const auto &[key, value] : pairs) options.set(key, value);
+  const std::unique_ptr<Session> session = Session::create(options, test::fixture("objectives/spans.onnx"), nullptr);
+  std::vector<std::int64_t> ids(24);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>(i % 7);
+  session->set_input("ids", DType::i64, {2, 12}, ids.data());
+  session->predict();
+  std::vector<float> values(48);
+  session->read_output("start", DType::f32, values.data(), 24 * sizeof(float));
+  session->read_output("end", DType::f32, values.data() + 24, 24 * sizeof(float));
+  return values;
+}
+
+TEST(EvalModeOnly, ComputesOutputsOfWeightsThatTheLossDoesNotRead) {
+  const std::vector<float> expected =
+      starts_and_ends({{"loss", "mean"}, {"loss_output", "start"}, {"also_loss", "end,loss=mean"}});
+  EXPECT_EQ(starts_and_ends({}), expected);
+  const test::Scratch scratch;
+  const std::string plan = scratch.put("plan.json", R"({"n_persist": 0, "n_buffer": 2})");
+  EXPECT_EQ(starts_and_ends({{"plan", plan}, {"offload_dir", scratch.path()}}), expected);
+}
+
+TEST(EvalModeOnly, RefusesALossThatNoNodeComputes) {
+  test::Wire wire;
+  wire.initializers.push_back(test::floats("one", {}, {1}));
+  wire.outputs.push_back(test::value("one", test::kFloat, {}));
+  const test::Scratch scratch;
+  draft::Options options;
+  for (const auto &[key, value] : Pairs{{"mode", "eval"}, {"loss", "mean"}, {"loss_output", "one"}})
+    options.set(key, value);
+  const Error error = error_of([&] { Session::create(options, scratch.put("model.onnx", wire.bytes()), nullptr); });
+  EXPECT_EQ(error.code, Code::graph);
+  EXPECT_EQ(error.text, "the loss is an input or a constant; no node computes it");
+}
+
 TEST(EvalModeOnly, RefusesEverythingThatNeedsGradientsOrOptimizerState) {
   const test::Scratch scratch;
   const Made evaluates = made({{"mode", "eval"}});
@@ -138,7 +177,13 @@ TEST(EvalModeOnly, RefusesEverythingThatNeedsGradientsOrOptimizerState) {
   EXPECT_EQ(refusal_of([&] { session.check_gradients(1); }), only + "has no gradients" + remedy);
   EXPECT_EQ(refusal_of([&] { session.save(scratch / "run"); }), only + "has no optimizer state to save" + remedy);
   EXPECT_EQ(refusal_of([&] { session.export_model(scratch / "model.onnx"); }), only + "exports nothing" + remedy);
-  EXPECT_EQ(error_of([] { made({{"mode", "eval"}, {"keep_gradients", "*"}}); }).subject, "keep_gradients");
+  std::vector<float> gradient(1);
+  EXPECT_EQ(refusal_of([&] { session.read_grad(session.parameter_name(0), gradient.data(), 1); }),
+            only + "has no gradients" + remedy);
+  EXPECT_EQ(error_of([] {
+              made({{"mode", "eval"}, {"keep_gradients", "*"}});
+            }).text,
+            "a session of mode=eval has no gradients; leave one of the two options out");
   EXPECT_EQ(session.evaluate(), loss);
 }
 

@@ -137,6 +137,14 @@ TEST_F(Gpt2, CountsTheTargetsOfEachMicroBatch) {
   EXPECT_NEAR(result.grad_norm, expected[1], 1e-5 * expected[1]);
 }
 
+// The contrastive loss infonce becomes a cross entropy too, whose labels are the numbers of the rows.
+TEST(Infonce, HasNoPerplexity) {
+  const auto about = nlohmann::json::parse(
+      draft::check_model(options_with({{"loss", "infonce"}}), test::fixture("objectives/embeddings.onnx")));
+  EXPECT_TRUE(about["trainable"]) << about["problems"];
+  EXPECT_FALSE(about["loss_is_cross_entropy"]);
+}
+
 TEST_F(Gpt2, IsCheckedAndPlanned) {
   const auto about = nlohmann::json::parse(draft::check_model(options_with(shifted), model));
   EXPECT_TRUE(about["trainable"]) << about["problems"];
@@ -151,7 +159,8 @@ TEST_F(Gpt2, IsCheckedAndPlanned) {
   const auto bare = nlohmann::json::parse(draft::check_model(options_with(kDims), model));
   EXPECT_FALSE(bare["trainable"]);
   EXPECT_EQ(bare["problems"][0]["text"],
-            "the model has no scalar float32 output to train on, only linear float32[2, 32, 512]; set the option loss "
+            "the model has no scalar float32 output that would be its loss, only linear float32[2, 32, 512]; set the "
+            "option loss "
             "(loss=cross_entropy for logits, and loss_shift=1 if they are a language model's), or export it with its "
             "loss");
   draft::Options paper = options_with(shifted + Pairs{{"hardware", "rtx3090"}});

@@ -58,6 +58,9 @@ run eval "$classes" --loss cross_entropy --input tokens=tokens.npy --output logi
 leaves_with 0
 tail -c +129 logits.npy | cmp -s -n $((3 * 5 * 4)) - whole.npy 0 128 || wrong "the first batch has other logits"
 
+refused 1 "--output log\*=logits.npy: the model has no output of this name" eval "$classes" --loss cross_entropy \
+  --input tokens=tokens.npy --output 'log*=logits.npy'
+
 # The same tokens as 9 samples: the files have a row for each, also if the last batch is smaller.
 LC_ALL=C sed '1s/(3, 3, 6)/(9,    6)/' tokens.npy >samples.npy
 {

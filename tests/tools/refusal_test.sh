@@ -140,7 +140,7 @@ train 1 'no/such/folder' --resume no/such/folder
 train 1 'no complete checkpoint' --resume .
 train 1 "no output logits; the model.s outputs are loss" --loss cross_entropy --loss-output logits
 # A model that cannot be trained is reported before its data.
-refused 1 'no scalar float32 output to train on' train "$fixtures/objectives/tokens.onnx" $windows
+refused 1 'no scalar float32 output that would be its loss' train "$fixtures/objectives/tokens.onnx" $windows
 refused 1 'no output logit; ' train "$fixtures/classifier.onnx" --loss cross_entropy --loss-output logit --steps 1 \
   --input labels=no-such.npy
 refused 1 'no input atention_mask to bind to a value; its inputs are input_ids, attention_mask, labels' \

@@ -1044,8 +1044,8 @@ extern "C" {
     /// ```text
     ///   directory: created if only its last component is missing. Each of the two files is replaced only when the new one
     ///              is complete. A path that ends in .onnx_adapter becomes one file in ONNX Runtime's form instead.
-    /// Errors: STATE if the session has no adapters; UNSUPPORTED, with its name, if another parameter is trained too;
-    ///   IO, NOSPC, PATH.
+    /// Errors: STATE if the session has no adapters, or with mode=eval; UNSUPPORTED, with its name, if another parameter is
+    ///   trained too; IO, NOSPC, PATH.
     /// Since: 0.1
     /// ```
     #[must_use]
