@@ -140,7 +140,7 @@ void Batches::open(const DataFlags &flags, const ModelData &model, const Options
   if (const std::string flag = flags.for_tokens(); !flag.empty() && flags.tokens.empty())
     throw UsageError(flag + " needs --tokens FILE");
   counted_.tokens = counted_.tokens || !flags.tokens.empty();
-  if (!flags.tokens.empty()) open_tokens(flags, model, options);
+  if (!flags.tokens.empty()) open_tokens(flags, model, options, need);
   const std::vector<ModelInput> lacking = inputs_without_data(model.inputs);
   complete_ = lacking.empty();
   if (!complete_ && arrays_.empty() && !windows_)
@@ -232,7 +232,7 @@ void Batches::require_together(const Options &options) const {
                     rows, batch_, loss));
 }
 
-void Batches::open_tokens(const DataFlags &flags, const ModelData &model, const Options &options) {
+void Batches::open_tokens(const DataFlags &flags, const ModelData &model, const Options &options, Need need) {
   const bool batch_may_stay_open = !value_of(options, "tokens_per_step").empty();
   const std::string labels = value_of(options, "loss_labels");
   const ModelInput &ids = find_input(model.inputs, "input_ids");
@@ -242,7 +242,9 @@ void Batches::open_tokens(const DataFlags &flags, const ModelData &model, const 
   sequence_ = size_of_dim(flags.sequence, "sequence", (*ids.dims)[1], model.bound, false, "--tokens");
   windows_.emplace(flags.tokens, flags.token_type, sequence_, flags.labels == "next", flags.separator);
   token_inputs_ = {{ids, &WindowRows::ids}};
-  if (labels != ids.name) token_inputs_.push_back({find_input(model.inputs, labels), &WindowRows::labels});
+  const bool has_labels = std::ranges::find(model.inputs, labels, &ModelInput::name) != model.inputs.end();
+  if (labels != ids.name && (has_labels || need == Need::every_input))
+    token_inputs_.push_back({find_input(model.inputs, labels), &WindowRows::labels});
   if (flags.separator)
     token_inputs_.push_back({find_input(model.inputs, value_of(options, "packed")), &WindowRows::positions});
   for (const TokenInput &fed : token_inputs_) require_new(fed.input.name);

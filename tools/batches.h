@@ -92,7 +92,7 @@ class Batches {
   void open_array(const ModelInput &input, const std::string &path, const DataFlags &flags, const ModelData &model,
                   const Options &options);
   void require_same_rows() const;
-  void open_tokens(const DataFlags &flags, const ModelData &model, const Options &options);
+  void open_tokens(const DataFlags &flags, const ModelData &model, const Options &options, Need need);
   // Throws if the rows of the array do not belong to the windows that they would be combined with in a batch. Row i
   // must belong to window i of the token files, or to all windows of batch i.
   void require_rows_of_windows(const ArrayInput &array, const DataFlags &flags) const;

@@ -134,6 +134,14 @@ refused 1 'tokens.npy: --output logits would replace what this run reads as --in
 refused 1 'both --output choice and --output logits would write it' eval "$classes" --loss cross_entropy \
   --input tokens=tokens.npy --output logits=same.npy --output choice=same.npy
 
+# A model without labels takes windows of tokens for its outputs: 32 ids of 16 bits.
+i=0
+while [ $i -lt 32 ]; do printf "\\$(printf %03o $((i % 40)))\\0" && i=$((i + 1)); done >ids.bin
+run eval "$fixtures/control/gpt2.onnx" --past none --constant attention_mask=1 --constant position_ids=0,1,2,3,4,5,6,7 \
+  --dim batch_size=2 --dim sequence_length=8 --tokens ids.bin --output logits=logits.npy
+leaves_with 0
+prints 'logits.npy: logits of 4 windows'
+
 # A checkpoint of another optimizer is evaluated without a word about it.
 data="--input input_ids=$fixtures/input_ids.npy --input labels=$fixtures/labels.npy"
 run train "$model" $data --steps 2 --optimizer sgd --save sgd --export sgd.onnx
