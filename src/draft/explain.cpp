@@ -83,7 +83,7 @@ class Explanation {
   }
 
   bool trains() const { return draft_.settings.trains; }
-  const char *round() const { return trains() ? "a step" : "an evaluation"; }
+  const char *a_run() const { return trains() ? "a step" : "an evaluation"; }
 
   std::uint64_t count(Tier tier) const {
     return static_cast<std::uint64_t>(
@@ -104,7 +104,7 @@ class Explanation {
   void weights() {
     const std::uint64_t all = plan_.chunks.size(), host = count(Tier::host), disk = count(Tier::disk);
     const char *what = trains() ? "Weights and optimizer state" : "Weights";
-    if (host + disk == 0) return say("{} stay in memory; {} does not move them.", what, round());
+    if (host + disk == 0) return say("{} stay in memory; {} does not move them.", what, a_run());
     std::uint64_t bytes = 0;
     for (const plan::Chunk &chunk : plan_.chunks) bytes += chunk.bytes;
     std::string text = fmt::format("{} are cut into {} of about {} of weights: {} on the device (n_persist)", what,
@@ -264,7 +264,7 @@ class Explanation {
     if (found.resident && found.resident->cost.bytes != found.best->cost.bytes) {
       const double change = slower(found.resident->cost.seconds);
       const std::string bytes = bytes_text(found.resident->cost.bytes[Tier::device]);
-      const std::string seconds = fmt::format("{} {} ({})", seconds_text(found.resident->cost.seconds), round(),
+      const std::string seconds = fmt::format("{} {} ({})", seconds_text(found.resident->cost.seconds), a_run(),
                                               as_long(change) ? "as now" : fmt::format("{:+.0f} %", change));
       if (found.all_fits)
         say("Keeping all activations (a plan with n_selective 0) would take {}, which is available: {}.", bytes,

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -55,12 +57,10 @@ void adopt(const Value &value, Graph &trained, std::vector<ValueId> &list) {
 // same order. If `own` has a value whose name is not in `wanted`, adds this value to `trained` if `adopts` is true, and
 // throws Code::unsupported if not.
 void align(Graph &trained, std::vector<ValueId> &wanted, Graph &graph, std::vector<ValueId> &own, bool adopts) {
-  const auto is_wanted = [&](ValueId id) {
-    return std::ranges::any_of(wanted,
-                               [&](ValueId other) { return trained.value(other).name == graph.value(id).name; });
-  };
+  std::set<std::string> names;
+  for (ValueId id : wanted) names.insert(trained.value(id).name);
   for (ValueId id : own) {
-    if (is_wanted(id)) continue;
+    if (names.contains(graph.value(id).name)) continue;
     require(adopts, Code::unsupported, kOption,
             "the outputs need {}, which the graph that is trained does not have; leave out the outputs that need it, "
             "or evaluate in a session of mode=eval",
