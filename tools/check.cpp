@@ -102,11 +102,11 @@ void print_training(const Json &training) {
              training["steps"] == 0 ? "" : fmt::format(", after {} steps", plain(training["steps"])));
 }
 
-// Says how much is trained, and which parameters have adapters.
-void print_trained(const Json &about) {
+// Says how much is trained, unless the option `mode` is eval, and which parameters have adapters.
+void print_trained(const Json &about, const std::string &mode) {
   const auto all = about.value("parameter_elements", std::int64_t{0}),
              trained = about.value("trained_elements", std::int64_t{0});
-  fmt::print("trained: {} of {} elements\n", trained, all);
+  if (mode == "train") fmt::print("trained: {} of {} elements\n", trained, all);
   const Json adapters = about.value("adapters", Json::array());
   if (!adapters.empty()) fmt::print("adapters: {}\n", adapters.size());
   for (const Json &row : adapters)
@@ -130,7 +130,7 @@ void print_check(const Json &about, const std::string &mode) {
   if (!operators.empty()) fmt::print("operators\n");
   for (const auto &[name, count] : operators.items()) fmt::print("  {:5} {}\n", plain(count), name);
   if (about.value("trainable", false)) fmt::print("blocks: {}\n", plain(about["blocks"]));
-  if (about.value("trainable", false)) print_trained(about);
+  if (about.value("trainable", false)) print_trained(about, mode);
   for (const Json &alarm : about.value("alarms", Json::array())) fmt::print("alarm: {}\n", alarm.value("text", ""));
   print_doubts(about);
   print_findings(about, "parameters");

@@ -34,8 +34,9 @@ void write_file(const std::string &path, const std::string &text) {
 
 std::string bytes_text(const Json &bytes) { return byte_unit(bytes.get<double>()).text(bytes.get<double>()); }
 
-// Prints the plan as text. `from_file` is true if the user gave the plan.
-void print_plan(const Json &plan, bool from_file) {
+// Prints the plan as text. `from_file` is true if the user gave the plan, `trains` if it is for steps and not only for
+// evaluations.
+void print_plan(const Json &plan, bool from_file, bool trains) {
   const auto devices = plan["plan"].value("ranks", 1);
   fmt::print("{} on {}{}, {}\n", plan["model"].get<std::string>(),
              devices > 1 ? fmt::format("each of {} devices: ", devices) : "", plan["hardware"].get<std::string>(),
@@ -50,15 +51,17 @@ void print_plan(const Json &plan, bool from_file) {
     return;
   }
   const auto tokens = plan["tokens_per_second"].get<double>(), samples = plan["samples_per_second"].get<double>();
-  fmt::print("  step {}, {:.0f} {}/s; device {}, host {}, disk {}\n", time_text(plan["step_seconds"].get<double>()),
-             tokens > 0 ? tokens : samples, tokens > 0 ? "tokens" : "samples", bytes_text(plan["device_peak_bytes"]),
+  fmt::print("  {} {}, {:.0f} {}/s; device {}, host {}, disk {}\n", trains ? "step" : "evaluation",
+             time_text(plan["step_seconds"].get<double>()), tokens > 0 ? tokens : samples,
+             tokens > 0 ? "tokens" : "samples", bytes_text(plan["device_peak_bytes"]),
              bytes_text(plan["host_peak_bytes"]), bytes_text(plan["disk_bytes"]));
-  fmt::print(
-      "  chunks {}: persist {}, buffers {}, host {}, updated on the device {}; blocks {}: checkpoint {}, swap {}, "
-      "selective {}\n\n",
-      plan["n_chunk"].dump(), plan["n_persist"].dump(), plan["n_buffer"].dump(), plan["n_host"].dump(),
-      plan["n_device_update"].dump(), plan["n_block"].dump(), plan["n_checkpoint"].dump(), plan["n_swap"].dump(),
-      plan["n_selective"].dump());
+  fmt::print("  chunks {}: persist {}, buffers {}, host {}", plan["n_chunk"].dump(), plan["n_persist"].dump(),
+             plan["n_buffer"].dump(), plan["n_host"].dump());
+  if (trains)
+    fmt::print(", updated on the device {}; blocks {}: checkpoint {}, swap {}, selective {}",
+               plan["n_device_update"].dump(), plan["n_block"].dump(), plan["n_checkpoint"].dump(),
+               plan["n_swap"].dump(), plan["n_selective"].dump());
+  fmt::print("\n\n");
   for (const Json &sentence : plan["explanation"]) fmt::print("{}\n", sentence.get<std::string>());
 }
 
@@ -88,7 +91,7 @@ int run_plan(const PlanFlags &flags) {
   if (flags.json)
     fmt::print("{}\n", text);
   else
-    print_plan(plan, from_file);
+    print_plan(plan, from_file, value_of(options, "mode") == "train");
   if (!flags.picture.empty()) write_file(flags.picture, memory_picture(plan["timeline"]));
   if (!flags.save.empty()) write_file(flags.save, plan["plan"].dump(1) + "\n");
   return plan["feasible"].get<bool>() ? kOk : kFailed;

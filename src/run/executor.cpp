@@ -225,7 +225,7 @@ bool Executor::stopped(std::size_t instruction) {
   if (instruction > program_.commit || !run_.cancelled->load(std::memory_order_relaxed)) return false;
   run_.stopped = true;
   workers_.fail(instruction,
-                std::make_exception_ptr(Error(Code::cancelled, "", "cancelled before any parameter was updated")));
+                std::make_exception_ptr(Error(Code::cancelled, "", "cancelled before anything was changed")));
   return true;
 }
 

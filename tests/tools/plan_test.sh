@@ -10,8 +10,16 @@ leaves_with 0
 quiet
 prints 'on rtx3090, fp32'
 prints 'step [0-9.]* ms, [0-9]* tokens/s; device [0-9.]* MiB, host 0 B, disk 0 B'
-prints 'chunks [0-9]*: persist [0-9]*, buffers [0-9]*'
+prints 'chunks [0-9]*: persist [0-9]*, buffers [0-9]*, host [0-9]*, updated on the device [0-9]*; blocks '
 prints 'The bottleneck is'
+
+# shellcheck disable=SC2086
+run plan "$model" $dims --hardware rtx3090 --mode eval
+leaves_with 0
+quiet
+prints 'evaluation [0-9.]* [a-z]*, [0-9]* tokens/s; device [0-9.]* [KM]iB, host 0 B, disk 0 B'
+prints 'chunks [0-9]*: persist [0-9]*, buffers [0-9]*, host [0-9]*$'
+if grep -Eq 'step|optimizer|updated|backward' out; then wrong "an evaluation has no step"; fi
 
 run plan "$fixtures/objectives/embeddings.onnx" --loss cross_entropy --dim batch=2 --hardware rtx3090
 leaves_with 0
