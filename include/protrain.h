@@ -313,8 +313,8 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *                   with its settings, learning rate and state, and each option that you set replaces one setting.
  *                   The option optimizer replaces them all
  *   ema             decay of a moving average of the trained weights, such as 0.999, which every step takes in. It is
- *                   saved in checkpoints, and with export_weights=ema an export has the averages as weights
- *                   (docs/training.md)
+ *                   saved in checkpoints. With export_weights=ema an export has the averages as weights, and with
+ *                   eval_weights=ema a session of mode=eval takes them from a checkpoint (docs/training.md)
  *   schedule        constant, the default, linear, cosine, step or inverse_sqrt: how the learning rate changes, with
  *                   warmup_steps, total_steps, final_learning_rate, step_interval and step_factor. It depends on the
  *                   number of steps taken, so a session that resumes goes on with it (docs/training.md)

@@ -64,6 +64,8 @@ struct StepScalars {
 
 // The optimizer's settings, which no step changes. `assign` is the kind for state that forward changes, such as running
 // means. The state's new value is given in place of a gradient, and the update copies it over the old value.
+inline constexpr const char *kAverageName = "ema";  // of the array that holds a moving average of weights
+
 struct Optimizer {
   enum class Kind : std::uint8_t { adamw, sgd, adagrad, lion, assign } kind = Kind::adamw;
   // AdamW's bias correction, which is needed because moments begin at zero. `moments` corrects each moment. `rate`

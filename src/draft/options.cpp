@@ -33,6 +33,8 @@ const OptionRow kOptions[] = {
      "element type of the floats in an exported model: those of its file, or float32 instead of others"},
     {"export_weights", choice, "trained", "trained|ema",
      "the weights in an exported model: as they were trained, or their moving average (ema)"},
+    {"eval_weights", choice, "trained", "trained|ema",
+     "the weights that a session of mode=eval takes from a checkpoint: as they were trained, or their moving average"},
     {"export_adapters", choice, "merged", "merged|inputs",
      "the adapters in an exported model: merged into its weights, or inputs of it, which an .onnx_adapter file gives"},
     {"tf32", choice, "off", "on|off",

@@ -204,6 +204,15 @@ bool export_average_of(const Options &options) {
   const bool average = options.get("export_weights") == "ema";
   require(!average || options.real("ema") > 0, Code::arg, "export_weights",
           "there is no moving average to export; set ema, such as ema=0.999");
+  require(!average || options.get("mode") == "train", Code::arg, "export_weights",
+          "a session of mode=eval exports nothing; set eval_weights=ema to evaluate the averages");
+  return average;
+}
+
+bool eval_average_of(const Options &options) {
+  const bool average = options.get("eval_weights") == "ema";
+  require(!average || (options.get("mode") == "eval" && options.is_set("resume")), Code::arg, "eval_weights",
+          "the moving averages come from a checkpoint; set mode=eval and resume");
   return average;
 }
 
@@ -364,6 +373,7 @@ Settings settings_of(const Options &options) {
       .precision = choice_of(options, "precision", kPrecisions),
       .export_as_computed = options.get("export_precision") == "fp32",
       .export_average = export_average_of(options),
+      .eval_average = eval_average_of(options),
       .export_adapters_as_inputs = options.get("export_adapters") == "inputs",
       .tf32 = options.get("tf32") == "on",
       .seed = integer_of(options, "seed"),

@@ -58,6 +58,7 @@ struct Settings {
   DType precision = DType::f32;     // of weights and activations in a step
   bool export_as_computed = false;  // exports have float32 where the file has other floats
   bool export_average = false;      // exports have the moving average of trained weights
+  bool eval_average = false;        // the session takes the moving averages of the checkpoint as its weights
   bool export_adapters_as_inputs = false;
   bool tf32 = false;
   std::optional<std::int64_t> seed;

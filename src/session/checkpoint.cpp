@@ -167,21 +167,33 @@ class RanksCheckpoint {
   std::optional<state::Saving> saving_;  // of rank 0
 };
 
-// Loads a checkpoint into the session's parameters. A session that only evaluates takes the weights and ignores the
-// optimizer's arrays, whatever optimizer they are of.
+// Loads a checkpoint into the session's parameters.
 void load_into(Parameters &parameters, const draft::Draft &draft, const state::Checkpoint &checkpoint) {
+  checkpoint.load(describe(draft, parameters), [&](auto parameter, auto array, auto offset, auto bytes) {
+    parameters.write(parameters.shown()[parameter], array, offset, bytes);
+  });
+}
+
+bool has_average(const state::Parameter &parameter) {
+  return !parameter.arrays.empty() && parameter.arrays.front().name == backend::kAverageName;
+}
+
+// Loads the weights of a checkpoint of any optimizer. If `averages` is true, loads the moving averages of weights in
+// their place. Parameters without one, such as frozen weights, keep their weights.
+void load_weights(Parameters &parameters, const draft::Draft &draft, const state::Checkpoint &checkpoint,
+                  bool averages) {
+  const state::Description &saved = checkpoint.description();
+  require(!averages || std::ranges::any_of(saved.parameters, has_average), Code::mismatch, checkpoint.path(),
+          "holds no moving averages of weights, because it was saved without ema; leave eval_weights out");
   state::Description wanted = describe(draft, parameters);
-  const bool trains = draft.settings.trains;
-  if (!trains) {
-    const state::Description &saved = checkpoint.description();
-    wanted.optimizer = saved.optimizer;
-    for (state::Parameter &parameter : wanted.parameters)
-      if (const auto same = std::ranges::find(saved.parameters, parameter.name, &state::Parameter::name);
-          same != saved.parameters.end())
-        parameter.arrays = same->arrays;
-  }
+  wanted.optimizer = saved.optimizer;
+  for (state::Parameter &parameter : wanted.parameters)
+    if (const auto same = std::ranges::find(saved.parameters, parameter.name, &state::Parameter::name);
+        same != saved.parameters.end())
+      parameter.arrays = same->arrays;
   checkpoint.load(wanted, [&](auto parameter, auto array, auto offset, auto bytes) {
-    if (trains || array == 0) parameters.write(parameters.shown()[parameter], array, offset, bytes);
+    const std::size_t taken = averages && has_average(wanted.parameters[parameter]) ? kAverageArray : 0;
+    if (array == taken) parameters.write(parameters.shown()[parameter], 0, offset, bytes);
   });
 }
 
@@ -219,7 +231,10 @@ Counters resume(Machine &machine) {
   run::Store::Sweep sweep(machine.store());
   Parameters &parameters = machine.parameters();
   require_base(machine.draft(), parameters, checkpoint);
-  load_into(parameters, machine.draft(), checkpoint);
+  if (settings.trains)
+    load_into(parameters, machine.draft(), checkpoint);
+  else  // averages begin in the first step that is not skipped
+    load_weights(parameters, machine.draft(), checkpoint, settings.eval_average && counters.steps > counters.skipped);
   require_scales(machine.draft(), checkpoint);  // after load(), which says more about adapters of other ranks or places
   sweep.finish();
   return counters;

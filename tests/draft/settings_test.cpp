@@ -110,6 +110,17 @@ TEST(Settings, OfAnExportNeedAnAverageToExport) {
   EXPECT_FALSE(settings({{"ema", "0.9"}}).export_average);
 }
 
+TEST(Settings, OfAnEvaluationTakeAveragesFromACheckpointAlone) {
+  const auto subject_of = [](const std::vector<std::pair<std::string, std::string>> &pairs) {
+    return error_of([&] { settings(pairs); }).subject;
+  };
+  EXPECT_EQ(subject_of({{"eval_weights", "ema"}}), "eval_weights");
+  EXPECT_EQ(subject_of({{"eval_weights", "ema"}, {"mode", "eval"}}), "eval_weights");
+  EXPECT_EQ(subject_of({{"eval_weights", "ema"}, {"resume", "run"}}), "eval_weights");
+  EXPECT_EQ(subject_of({{"export_weights", "ema"}, {"ema", "0.9"}, {"mode", "eval"}}), "export_weights");
+  EXPECT_TRUE(settings({{"eval_weights", "ema"}, {"mode", "eval"}, {"resume", "run"}}).eval_average);
+}
+
 // Each optimizer must keep the arrays that belong to it, and name() must return its name in the option `optimizer`.
 TEST(Settings, OfOptimizersSayWhatTheyKeep) {
   using Arrays = std::vector<graph::OptimizerArray>;

@@ -21,13 +21,13 @@ struct Made {
   std::uint64_t bytes = 0;
 };
 
-Made made(const Pairs &pairs, const std::string &model = "gpt2-dynamic-opset18.onnx") {
+Made made(const Pairs &pairs, const std::string &model = test::fixture("gpt2-dynamic-opset18.onnx")) {
   draft::Options options;
   for (const auto &[key, value] : Pairs{{"dim", "batch=2"}, {"dim", "sequence=32"}, {"threads", "2"}})
     options.set(key, value);
   for (const auto &[key, value] : pairs) options.set(key, value);
   Made made;
-  made.session = Session::create(options, test::fixture(model), [&](const std::string &line) {
+  made.session = Session::create(options, model, [&](const std::string &line) {
     made.bytes = *parse_json(line, "log").find("device_peak_bytes")->whole();
   });
   made.session->set_log(nullptr);
@@ -91,6 +91,45 @@ TEST_P(EvalMode, TakesTheWeightsOfAnyCheckpoint) {
   const std::unique_ptr<Session> anew = Session::create(options, exported, nullptr);
   EXPECT_EQ(losses(*evaluates.session), losses(*anew));
   EXPECT_NE(losses(*evaluates.session), losses(*made({{"precision", GetParam()}, {"mode", "eval"}}).session));
+}
+
+// The export of the averages is the model that eval_weights=ema evaluates.
+TEST_P(EvalMode, TakesTheMovingAveragesOfACheckpoint) {
+  const test::Scratch scratch;
+  const Made trained = made({{"ema", "0.9"}, {"export_weights", "ema"}, {"learning_rate", "1e-2"}});
+  for (int step = 0; step < 3; ++step) {
+    feed(*trained.session, step);
+    trained.session->step();
+  }
+  trained.session->save(scratch / "run");
+  trained.session->export_model(scratch / "averaged.onnx");
+  const Pairs eval = {{"precision", GetParam()}, {"mode", "eval"}};
+  Pairs resumed = eval;
+  resumed.insert(resumed.end(), {{"resume", scratch / "run"}, {"eval_weights", "ema"}});
+  const std::vector<float> averaged = losses(*made(resumed).session);
+  EXPECT_EQ(averaged, losses(*made(eval, scratch / "averaged.onnx").session));
+  resumed.pop_back();
+  EXPECT_NE(averaged, losses(*made(resumed).session)) << "the weights as they were trained";
+}
+
+// Until a step has changed the weights, they are what an average begins with.
+TEST(EvalModeOnly, TakesTheWeightsOfACheckpointWhoseAveragesHaveNotBegun) {
+  const test::Scratch scratch;
+  const Made trained = made({{"ema", "0.9"}});
+  trained.session->save(scratch / "run");
+  const Pairs resumed = {{"mode", "eval"}, {"resume", scratch / "run"}, {"eval_weights", "ema"}};
+  EXPECT_EQ(losses(*made(resumed).session), losses(*trained.session));
+}
+
+TEST(EvalModeOnly, RefusesAveragesThatACheckpointDoesNotHold) {
+  const test::Scratch scratch;
+  const Made trained = made({});
+  feed(*trained.session, 0);
+  trained.session->step();
+  trained.session->save(scratch / "run");
+  const Error error = error_of([&] { made({{"mode", "eval"}, {"resume", scratch / "run"}, {"eval_weights", "ema"}}); });
+  EXPECT_EQ(error.code, Code::mismatch);
+  EXPECT_NE(error.text.find("holds no moving averages"), std::string::npos) << error.text;
 }
 
 TEST(EvalModeOnly, TakesTheWeightsOfACheckpointOfAdapters) {

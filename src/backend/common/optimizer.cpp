@@ -25,7 +25,7 @@ const char *Optimizer::name() const {
 
 std::vector<graph::OptimizerArray> Optimizer::state() const {
   std::vector<graph::OptimizerArray> arrays;
-  if (average > 0) arrays.push_back({.name = "ema"});
+  if (average > 0) arrays.push_back({.name = kAverageName});
   if (kind == Kind::adamw && coded) {
     for (const char *scale : {"scale1", "scale2"}) arrays.push_back({.name = scale, .block = arith::kCodedBlock});
     for (const char *moment : {"moment1", "moment2"}) arrays.push_back({.name = moment, .dtype = DType::u8});
