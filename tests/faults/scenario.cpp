@@ -441,7 +441,9 @@ void furnish(const Model &model, const std::string &origin) {
 void run(const Model &model, Part part, const Place &place, const Fault &fault, std::uint64_t *sites,
          Outcome &outcome) {
   fs::copy(place.origin, place.at, fs::copy_options::recursive);
-  if (model.cold) dnnl_set_primitive_cache_capacity(0);
+  int capacity = 0;
+  dnnl_get_primitive_cache_capacity(&capacity);
+  dnnl_set_primitive_cache_capacity(model.cold ? 0 : capacity);  // oneDNN 3 allocates here what it keeps
   const int descriptors = entries_of("/proc/self/fd"), threads = entries_of("/proc/self/task");
   auto life = std::make_unique<Life>(model, place, fault, sites, outcome);
   spare_onednn(part != Part::use);

@@ -62,11 +62,11 @@ says no_gnu "The static library is left out: there is no nm of GNU's"
 configure lto -DCMAKE_CXX_FLAGS=-flto=auto || fail "$(cat "$work/lto.log")"
 says lto "The static library is left out: objects of -flto are linked by the compiler alone"
 
-# The library uses the interface of oneDNN 2.
+# The library knows the interfaces of oneDNN 2 and 3.
 mkdir -p "$work/onednn/oneapi/dnnl"
 touch "$work/onednn/oneapi/dnnl/dnnl.h"
-echo '#define DNNL_VERSION_MAJOR 3' >"$work/onednn/oneapi/dnnl/dnnl_version.h"
-refuses onednn3 "holds oneDNN 3. It must hold oneDNN 2" -DDNNL_INCLUDE_DIR="$work/onednn"
+echo '#define DNNL_VERSION_MAJOR 4' >"$work/onednn/oneapi/dnnl/dnnl_version.h"
+refuses onednn4 "holds oneDNN 4. It must hold oneDNN 2 or 3" -DDNNL_INCLUDE_DIR="$work/onednn"
 
 # The library links protobuf, and none of the libraries that protobuf needs from version 22 on.
 mkdir -p "$work/protobuf/google/protobuf/stubs"

@@ -145,10 +145,7 @@ class TilesOfCaller {
 }  // namespace
 
 bool has_amx() {
-  static const bool has = [] {
-    const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);  // one bit for each set of instructions
-    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & amx) == amx && is_permitted();
-  }();
+  static const bool has = onednn_uses(dnnl::cpu_isa::avx512_core_amx) && is_permitted();
   return has;
 }
 

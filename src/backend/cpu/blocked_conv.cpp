@@ -1,5 +1,6 @@
 #include "backend/cpu/blocked_conv.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string_view>
@@ -92,25 +93,24 @@ Choice choose(const ConvShape &s) {
   const Windows at = windows_of(s);
   const dnnl::primitive_attr attributes = onednn_attributes();
   const bool makes_y = s.result == ConvOperand::y;
-  const dnnl::convolution_forward::primitive_desc forward(
-      {dnnl::prop_kind::forward_training, kDirect, x, w, makes_y ? result : y, at.strides, at.dilations, at.before,
-       at.after},
-      attributes, onednn_engine());
+  const auto forward = describe_primitive<dnnl::convolution_forward>(attributes, dnnl::prop_kind::forward_training,
+                                                                     kDirect, x, w, makes_y ? result : y, at.strides,
+                                                                     at.dilations, at.before, at.after);
   if (makes_y)
     return {dnnl::convolution_forward(forward),
             forward.impl_info_str(),
             {forward.src_desc(), forward.weights_desc(), forward.dst_desc()},
             forward.scratchpad_desc()};
   if (s.result == ConvOperand::x) {
-    const dnnl::convolution_backward_data::primitive_desc data(
-        {kDirect, result, w, y, at.strides, at.dilations, at.before, at.after}, attributes, onednn_engine(), forward);
+    const auto data = describe_gradient<dnnl::convolution_backward_data>(forward, attributes, kDirect, result, w, y,
+                                                                         at.strides, at.dilations, at.before, at.after);
     return {dnnl::convolution_backward_data(data),
             data.impl_info_str(),
             {data.diff_src_desc(), data.weights_desc(), data.diff_dst_desc()},
             data.scratchpad_desc()};
   }
-  const dnnl::convolution_backward_weights::primitive_desc weights(
-      {kDirect, x, result, y, at.strides, at.dilations, at.before, at.after}, attributes, onednn_engine(), forward);
+  const auto weights = describe_gradient<dnnl::convolution_backward_weights>(
+      forward, attributes, kDirect, x, result, y, at.strides, at.dilations, at.before, at.after);
   return {dnnl::convolution_backward_weights(weights),
           weights.impl_info_str(),
           {weights.src_desc(), weights.diff_weights_desc(), weights.diff_dst_desc()},
@@ -129,16 +129,13 @@ bool is_direct(std::string_view name, DType dtype) {
 
 // Takes the layout of a tensor of samples, and returns the layout of a single sample. Returns an empty optional if the
 // samples do not lie one after the other.
-std::optional<Desc> one_sample(Desc layout) {
-  dnnl_memory_desc_t &d = layout.data;
-  if (d.format_kind != dnnl_blocked) return std::nullopt;
-  const dnnl_blocking_desc_t &blocks = d.format_desc.blocking;
-  for (int i = 0; i < blocks.inner_nblks; ++i)
-    if (blocks.inner_idxs[i] == 0) return std::nullopt;
-  for (int i = 1; i < d.ndims; ++i)
-    if (d.dims[0] > 1 && blocks.strides[i] > blocks.strides[0]) return std::nullopt;
-  d.dims[0] = d.padded_dims[0] = 1;
-  return layout;
+std::optional<Desc> one_sample(const Desc &layout) {
+  const std::optional<BlockedLayout> blocked = blocked_layout(layout);
+  if (!blocked || std::ranges::find(blocked->cut, 0) != blocked->cut.end()) return std::nullopt;
+  Dims dims = blocked->dims;
+  if (dims[0] > 1 && std::ranges::max(blocked->strides) > blocked->strides[0]) return std::nullopt;
+  dims[0] = 1;
+  return layout.submemory_desc(dims, Dims(dims.size(), 0));
 }
 
 // oneDNN 2.6 has three faults in gradients of weights. Over three axes, they are wrong if several windows begin in the

@@ -22,12 +22,41 @@ std::string onednn_name() {
                      static_cast<unsigned>(dnnl_get_cpu_isa_hints()));
 }
 
+bool onednn_uses(dnnl::cpu_isa instructions) {
+  const auto bits = static_cast<unsigned>(instructions);  // one bit for each set of instructions
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bits) == bits;
+}
+
 dnnl::primitive_attr onednn_attributes() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);  // ignores ONEDNN_DEFAULT_FPMATH_MODE
   return attributes;
 }
+
+#if DNNL_VERSION_MAJOR < 3
+void scale_result(dnnl::primitive_attr &attributes, dnnl::post_ops &, float factor) {
+  attributes.set_output_scales(0, {factor});
+}
+
+std::optional<BlockedLayout> blocked_layout(const dnnl::memory::desc &layout) {
+  const dnnl_memory_desc_t &d = layout.data;
+  if (d.format_kind != dnnl_blocked) return std::nullopt;
+  const dnnl_blocking_desc_t &blocks = d.format_desc.blocking;
+  return BlockedLayout{{d.dims, d.dims + d.ndims},
+                       {blocks.strides, blocks.strides + d.ndims},
+                       {blocks.inner_idxs, blocks.inner_idxs + blocks.inner_nblks}};
+}
+#else
+void scale_result(dnnl::primitive_attr &, dnnl::post_ops &behind, float factor) {
+  behind.append_eltwise(dnnl::algorithm::eltwise_linear, factor, 0);
+}
+
+std::optional<BlockedLayout> blocked_layout(const dnnl::memory::desc &layout) {
+  if (layout.get_format_kind() != dnnl::memory::format_kind::blocked) return std::nullopt;
+  return BlockedLayout{layout.get_dims(), layout.get_strides(), layout.get_inner_idxs()};
+}
+#endif
 
 void require_room_for_primitive() {
   require_mappable(12 << 20, "oneDNN");

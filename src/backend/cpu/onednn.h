@@ -1,11 +1,14 @@
-// Functions for the files that call oneDNN. Other files do not include oneDNN's headers.
+// Functions for the files that call oneDNN. Other files do not include oneDNN's headers. Versions 2 and 3 of oneDNN
+// have different interfaces; only this file and onednn.cpp know the differences.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/error.h"
@@ -25,9 +28,44 @@ inline dnnl::memory::data_type onednn_type(DType dtype) {
 // ONEDNN_CPU_ISA_HINTS sets the hints.
 std::string onednn_name();
 
+// Returns true if oneDNN may use all of these instructions.
+bool onednn_uses(dnnl::cpu_isa instructions);
+
 // Returns the attributes that all primitives get. They let the caller provide the scratch of a primitive, and keep
 // environment variables from changing its arithmetic.
 dnnl::primitive_attr onednn_attributes();
+
+// Describes a primitive of type P, such as dnnl::matmul. `operation` is what P::desc takes in version 2.
+template <typename P, typename... Operation>
+typename P::primitive_desc describe_primitive(const dnnl::primitive_attr &attributes, const Operation &...operation) {
+#if DNNL_VERSION_MAJOR < 3
+  return {typename P::desc(operation...), attributes, onednn_engine()};
+#else
+  return {onednn_engine(), operation..., attributes};
+#endif
+}
+// Describes a gradient of the primitive that `forward` describes.
+template <typename P, typename Forward, typename... Operation>
+typename P::primitive_desc describe_gradient(const Forward &forward, const dnnl::primitive_attr &attributes,
+                                             const Operation &...operation) {
+#if DNNL_VERSION_MAJOR < 3
+  return {typename P::desc(operation...), attributes, onednn_engine(), forward};
+#else
+  return {onednn_engine(), operation..., forward, attributes};
+#endif
+}
+
+// Makes a primitive multiply its result, including its own bias, by `factor`. The post-ops that the caller appends to
+// `behind` later see the multiplied result.
+void scale_result(dnnl::primitive_attr &attributes, dnnl::post_ops &behind, float factor);
+
+// A layout that cuts some axes into blocks, and stores each block as a whole.
+struct BlockedLayout {
+  dnnl::memory::dims dims;
+  dnnl::memory::dims strides;  // per axis: elements from one block to the next, or between indices of an uncut axis
+  dnnl::memory::dims cut;      // the axes that are cut
+};
+std::optional<BlockedLayout> blocked_layout(const dnnl::memory::desc &layout);  // none if it has another form
 
 // Allocates as much memory as oneDNN needs to create a primitive, and frees the memory again. Code::nomem if there is
 // not enough. oneDNN 2.6 does not check its own allocations. If an allocation fails, oneDNN makes its objects, or

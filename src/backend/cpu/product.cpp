@@ -27,23 +27,32 @@ dnnl::memory::desc packed_matrix(DType type, std::int64_t rows, std::int64_t col
   return {{rows, columns}, onednn_type(type), type == DType::f32 ? Tag::BA16a64b : Tag::BA16a64b2a};
 }
 
-// Returns true if a post-op must add the bias after the product. This is the case if alpha is not 1, because oneDNN
-// multiplies a product's own bias by alpha too.
+// Returns true if a post-op, the last one, must add the bias after the product. This is the case if alpha is not 1,
+// because oneDNN multiplies a product's own bias by alpha too.
 bool adds_bias_behind(const GemmShape &s) { return s.bias && s.alpha != 1; }
 
 dnnl::matmul::primitive_desc describe(const GemmShape &s) {
-  dnnl::primitive_attr attributes = onednn_attributes();
-  if (s.alpha != 1) attributes.set_output_scales(0, {s.alpha});
   const auto a = matrix(s.in, s.m, s.k, s.trans_a);
   const auto b = s.packed_b ? packed_matrix(s.in, s.k, s.n) : matrix(s.in, s.k, s.n, s.trans_b);
   const auto c = matrix(s.out, s.m, s.n), bias = matrix(s.in, 1, s.n);
+  dnnl::primitive_attr attributes = onednn_attributes();
   dnnl::post_ops behind;
+  if (s.alpha != 1) scale_result(attributes, behind, s.alpha);
   if (s.accumulate) behind.append_sum(1);
   if (adds_bias_behind(s)) behind.append_binary(dnnl::algorithm::binary_add, bias);
   attributes.set_post_ops(behind);
   const bool own_bias = s.bias && !adds_bias_behind(s);
-  return {own_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c), attributes, onednn_engine()};
+  return own_bias ? describe_primitive<dnnl::matmul>(attributes, a, b, bias, c)
+                  : describe_primitive<dnnl::matmul>(attributes, a, b, c);
 }
+
+// Returns the argument through which a product gets its bias.
+int bias_argument(const GemmShape &s, const dnnl::matmul::primitive_desc &description) {
+  if (!adds_bias_behind(s)) return DNNL_ARG_BIAS;
+  return DNNL_ARG_ATTR_MULTIPLE_POST_OP(description.get_primitive_attr().get_post_ops().len() - 1) | DNNL_ARG_SRC_1;
+}
+
+bool is_brgemm(std::string_view implementation) { return implementation.starts_with("brg"); }
 
 // Finds oneDNN's implementation of a shape. oneDNN has none for float16. For bfloat16 only brgemm is taken, because
 // every other implementation allocates, or is slower than float32.
@@ -52,7 +61,7 @@ std::optional<dnnl::matmul::primitive_desc> find_implementation(const GemmShape 
   if (shape.in == DType::f32) return describe(shape);
   try {
     auto found = describe(shape);
-    if (std::string_view(found.impl_info_str()).starts_with("brg:")) return found;
+    if (is_brgemm(found.impl_info_str())) return found;
   } catch (const dnnl::error &error) {
     if (error.status != dnnl_unimplemented) throw;
   }
@@ -65,7 +74,7 @@ bool finds_packed(DType type) {
   try {
     const auto found = find_implementation({.m = 64, .n = 64, .k = 64, .packed_b = true, .in = type, .out = type});
     const std::string_view name = found ? found->impl_info_str() : "";
-    return name.starts_with("brg:avx512_core") && name.find("amx") == name.npos;
+    return is_brgemm(name) && name.find("avx512_core") != name.npos && name.find("amx") == name.npos;
   } catch (const dnnl::error &error) {
     if (error.status != dnnl_unimplemented) throw;
     return false;
@@ -114,9 +123,7 @@ Product::Product(const GemmShape &shape, int seats) : state_(std::make_unique<St
       add(DNNL_ARG_WEIGHTS, seat.b, s.description.weights_desc());
       add(DNNL_ARG_DST, seat.c, s.description.dst_desc());
       add(DNNL_ARG_SCRATCHPAD, seat.scratch, s.description.scratchpad_desc());
-      if (shape.bias)
-        add(adds_bias_behind(shape) ? DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1 : DNNL_ARG_BIAS, seat.bias,
-            matrix(shape.in, 1, shape.n));
+      if (shape.bias) add(bias_argument(shape, s.description), seat.bias, matrix(shape.in, 1, shape.n));
     }
   } catch (const dnnl::error &error) {
     fail_to_make(error, fmt::format("a product of {} x {} x {}", shape.m, shape.k, shape.n));

@@ -149,8 +149,7 @@ struct Packed {
 // the core's caches. For larger operands it reaches 0.6 to 0.8 on a Zen 3, or 0.4 if b is not transposed and its rows
 // lie a multiple of 4 KiB apart. Tiles reach 0.8. oneDNN has no fast code for narrow operands without AVX-512.
 bool TiledProduct::is_faster(const GemmShape &s) {
-  const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
-  const bool is_avx2 = isa == dnnl::cpu_isa::avx2 || isa == dnnl::cpu_isa::avx2_vnni;
+  const bool is_avx2 = onednn_uses(dnnl::cpu_isa::avx2) && !onednn_uses(dnnl::cpu_isa::avx512_core);
   return is_avx2 && has_tiles() && !s.addend && (s.m >= kLeastRows || s.panel_rows > 0) && s.n >= kLeastColumns &&
          s.k >= kLeastDepth;
 }
