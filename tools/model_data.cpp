@@ -29,7 +29,7 @@ std::string names_of(const std::vector<ModelInput> &inputs) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-const ModelInput &find_input(const std::vector<ModelInput> &inputs, const std::string &name) {
+const ModelInput &find_input(const std::vector<ModelInput> &inputs, std::string_view name) {
   const auto found = std::find_if(inputs.begin(), inputs.end(), [&](const ModelInput &i) { return i.name == name; });
   if (found == inputs.end())
     throw UsageError(fmt::format("the model has no input {}; its inputs are {}", name, names_of(inputs)));

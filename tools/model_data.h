@@ -25,7 +25,7 @@ std::string names_of(const std::vector<ModelInput> &inputs);  // "input_ids, lab
 std::string dims_text(const std::vector<Dim> &dims);          // "(batch, 64)"
 std::string forms_of(const ModelInput &input);                // says which shapes arrays for the input have
 // Returns the input of that name. Throws UsageError if there is none.
-const ModelInput &find_input(const std::vector<ModelInput> &inputs, const std::string &name);
+const ModelInput &find_input(const std::vector<ModelInput> &inputs, std::string_view name);
 
 using Dims = std::map<std::string, std::int64_t>;
 

@@ -73,7 +73,7 @@ std::vector<Array> evaluate_gather(const Node &node, std::span<const Array *cons
   for (std::int64_t &index : indices) index = resolve_index(index, table.shape()[axis], node);
   Shape stored_indices = in[1]->stored();
   if (table.stored()[axis] == 1 && !indices.empty()) {
-    indices = {0};
+    indices.assign(1, 0);
     stored_indices.assign(stored_indices.size(), 1);
   }
   const AxisSplit split(table.stored(), axis);

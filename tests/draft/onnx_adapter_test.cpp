@@ -17,7 +17,7 @@ using test::error_of;
 
 std::vector<state::Tensor> tensors_of(const std::string &path) { return tensors_of_onnx_adapter(File::open(path)); }
 
-const state::Tensor &named(const std::vector<state::Tensor> &tensors, const std::string &end) {
+const state::Tensor &named(const std::vector<state::Tensor> &tensors, std::string_view end) {
   return *std::ranges::find_if(tensors, [&](const state::Tensor &tensor) { return tensor.name.ends_with(end); });
 }
 

@@ -125,11 +125,11 @@ inline std::map<std::string, int> histogram(const Graph &graph) {
   return counts;
 }
 
-inline const graph::Node &only(const Graph &graph, const std::string &op) {
+inline const graph::Node &only(const Graph &graph, std::string_view op) {
   const graph::Node *found = nullptr;
   for (const graph::Node &node : graph.nodes())
     if (node.op == op) found = &node;
-  if (found == nullptr) throw std::runtime_error("no " + op + " in:\n" + graph.print());
+  if (found == nullptr) throw std::runtime_error(fmt::format("no {} in:\n{}", op, graph.print()));
   return *found;
 }
 

@@ -111,13 +111,17 @@ bool fused_gemm(Canonical &c, Node &node) {
   return true;
 }
 
+std::vector<const char *> parameters_of(const std::string &activation) {
+  if (activation == "LeakyRelu") return {"alpha"};
+  if (activation == "Clip") return {"min", "max"};
+  if (activation == "HardSigmoid") return {"alpha", "beta"};
+  return {};
+}
+
 // Returns the parameters of a FusedConv's activation as attributes. The node has them as a list without names.
 Attributes listed_parameters(const Node &node, const std::string &activation) {
   const std::vector<double> values = node.attributes.reals("activation_params");
-  std::vector<const char *> names;
-  if (activation == "LeakyRelu") names = {"alpha"};
-  if (activation == "Clip") names = {"min", "max"};
-  if (activation == "HardSigmoid") names = {"alpha", "beta"};
+  const std::vector<const char *> names = parameters_of(activation);
   require(values.size() == names.size(), Code::graph, node.subject(), "{} parameters for {}; expected {}",
           values.size(), activation, names.size());
   Attributes attributes;

@@ -185,7 +185,10 @@ std::vector<Results> run_directions(Canonical &c, const Node &node, const Layer 
     if (biases.input != ValueId::none) operands.push_back(biases.input);
     const ValueId x = c.add("MatMul", operands, {{"trans_b", std::int64_t{1}}});
     operands = {x, r[d], h0[d], layer.lengths};
-    if (node.op == "LSTM") operands.insert(operands.end(), {p[d], c0[d]});
+    if (node.op == "LSTM") {
+      operands.push_back(p[d]);
+      operands.push_back(c0[d]);
+    }
     if (layer.resets_product) operands.push_back(biases.product);
     while (operands.back() == ValueId::none) operands.pop_back();
     const std::vector<ValueId> made = c.add_all(kind.core_op, operands, attributes[d], kind.results);
