@@ -14,10 +14,11 @@ wrong() {
   exit 1
 }
 
-# Open MPI refuses to run for root, and more ranks than cores, unless it is told otherwise.
+# Open MPI refuses to run for root, and more ranks than cores, unless it is told otherwise. If the machine has a network
+# interface that leads nowhere, version 5 prints a line about it on each rank, so ranks keep to the loopback.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 case $transport in
-  openmpi) launcher='mpirun.openmpi --oversubscribe' ;;
+  openmpi) launcher='mpirun.openmpi --oversubscribe --mca btl_tcp_if_include lo' ;;
   mpich) launcher=mpirun.mpich ;;
   *) launcher= ;;
 esac

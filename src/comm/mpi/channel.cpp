@@ -30,6 +30,27 @@ std::string &new_reason() {
   return reason;
 }
 
+// While this object lives, errors that MPI reports through one of its own communicators are returned. By default they
+// end the process.
+class ErrorsReturned {
+ public:
+  explicit ErrorsReturned(MPI_Comm of) : of_(of), kept_(MPI_Comm_get_errhandler(of, &before_) == MPI_SUCCESS) {
+    if (kept_) MPI_Comm_set_errhandler(of_, MPI_ERRORS_RETURN);
+  }
+  ErrorsReturned(const ErrorsReturned &) = delete;
+  ErrorsReturned &operator=(const ErrorsReturned &) = delete;
+  ~ErrorsReturned() {
+    if (!kept_) return;
+    MPI_Comm_set_errhandler(of_, before_);
+    MPI_Errhandler_free(&before_);
+  }
+
+ private:
+  const MPI_Comm of_;
+  MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
+  const bool kept_;
+};
+
 }  // namespace
 
 MpiChannel::MpiChannel(const ChannelRequest &request) : timeout_(request.timeout), reason_(new_reason()) {
@@ -72,6 +93,9 @@ MpiChannel::~MpiChannel() {
   // Frees the communicators, unless the channel is broken or MPI has ended. Only all ranks together can free a
   // communicator, so a broken channel leaves its own unfreed.
   if (broken_ || MPI_Finalized(&over) != MPI_SUCCESS || over != 0) return;
+  // If another rank has given up its channel, it may have sent messages that this rank never received. MPICH 4.2 calls
+  // them an error. It reports the error through communicators of its own, because the freed one no longer exists.
+  const ErrorsReturned in_world(MPI_COMM_WORLD), in_self(MPI_COMM_SELF);
   for (MPI_Comm *own : {&data_, &control_}) MPI_Comm_free(own);
 }
 
