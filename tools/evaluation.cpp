@@ -42,7 +42,7 @@ void Evaluation::settle(protrain_session *session, const Rank &rank) {
 // Deals the batches out to the ranks in rounds of one batch for each rank. A round cannot be dealt out if fewer batches
 // than ranks are left, or if the round would hold the smaller last batch. In these cases every rank computes all
 // batches that are left, and each of these batches counts once.
-double Evaluation::run(protrain_session *session, const Rank &rank) {
+std::optional<double> Evaluation::run(protrain_session *session, const Rank &rank) {
   const std::uint64_t count = batches_.count();
   const auto dealt = [&](std::uint64_t first) {
     return first + rank.count <= count && batches_.weight(first + rank.count - 1) == 1;
@@ -53,9 +53,11 @@ double Evaluation::run(protrain_session *session, const Rank &rank) {
     const std::uint64_t next = first + (dealt(first) ? rank.count : 1);
     const double weight = static_cast<double>(next - first) * batches_.weight(first);
     float loss = 0;
+    if (ends_by_signal(session, rank)) return std::nullopt;
     batches_.feed(session, own(first), own(next));
     const std::unique_ptr<protrain_error, Destroy> error(protrain_eval(session, &loss));
     if (error) {
+      if (protrain_error_code(error.get()) == PROTRAIN_ERROR_CANCELLED) return std::nullopt;
       const LibraryFailure failure(error.get(), batches_.suspicion(error.get()));
       if (failure.code != PROTRAIN_ERROR_NONFINITE) throw failure;
       if (rank.leads())

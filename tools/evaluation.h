@@ -34,8 +34,9 @@ class Evaluation {
   bool due(std::uint64_t step) const { return flags_.every > 0 && step % flags_.every == 0; }
   // Returns the mean loss over one pass of the data, each batch weighted by its number of samples. Leaves out batches
   // in which no label counts, with a warning. If the loss of a batch is not finite, or all batches are left out,
-  // returns NaN with a warning. Every rank must call it, and gets the same result.
-  double run(protrain_session *session, const Rank &rank);
+  // returns NaN with a warning. Returns an empty optional if a signal, to this rank or another one, ends the run. Every
+  // rank must call it, and gets the same result.
+  std::optional<double> run(protrain_session *session, const Rank &rank);
   // Returns whether the run ends at `step`. It ends once `patience` evaluations have followed the best evaluation so
   // far, which was made at step `best`. False if `patience` is 0.
   bool exhausted(std::uint64_t step, std::uint64_t best) const {

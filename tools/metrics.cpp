@@ -77,8 +77,9 @@ void Metrics::write(protrain_session *session, const Step &step, const std::stri
                {"host_peak_bytes", report_.at("host_peak_bytes")},
                {"loss_bits", bits_of(step.loss)},
                {"grad_norm_bits", bits_of(static_cast<float>(norm))}};
-  if (const Json about = logged.empty() ? Json() : Json::parse(logged); about.contains("grad_norms"))
-    line["grad_norms"] = about.at("grad_norms");
+  const Json about = logged.empty() ? Json() : Json::parse(logged);
+  for (const char *key : {"loss_scale", "grad_norms"})  // of fp16; of the option grad_norms
+    if (about.contains(key)) line[key] = about.at(key);
   if (step.eval_loss) line["eval_loss"] = *step.eval_loss;
   if (step.eval_loss && step.has_perplexity) line["eval_perplexity"] = std::exp(*step.eval_loss);
   fmt::print(file_.get(), "{}\n", line.dump());

@@ -47,7 +47,8 @@ Progress::Progress(std::FILE *out, std::uint64_t before, std::uint64_t steps, st
       steps_(steps),
       unit_(std::move(unit)),
       bar_(may_draw && can_draw(out)),
-      last_shown_(seconds_now()) {}
+      began_(seconds_now()),
+      last_shown_(began_) {}
 
 Progress::~Progress() {
   if (drawn_) std::fputc('\n', out_);
@@ -56,9 +57,10 @@ Progress::~Progress() {
 
 std::string Progress::summary(std::uint64_t done, float loss) const {
   const float shown = std::isnan(loss) ? std::fabs(loss) : loss;  // the sign of a NaN says nothing
+  const double between = std::max(0.0, seconds_now() - began_ - all_seconds_) / static_cast<double>(done);
   return fmt::format("step {}/{}  loss {:.4f}  {} {}/s  {} left", before_ + done, before_ + steps_, shown,
                      count_text(step_units_ / std::max(step_seconds_, 1e-9)), unit_,
-                     clock_text(static_cast<double>(steps_ - done) * step_seconds_));
+                     clock_text(static_cast<double>(steps_ - done) * (step_seconds_ + between)));
 }
 
 void Progress::draw_bar(std::uint64_t done, const std::string &text) {
@@ -83,6 +85,7 @@ void Progress::step(std::uint64_t done, float loss, double seconds, double units
   const double past = done <= 2 ? 0 : kMemory;  // the first step, which warms caches, does not count
   step_seconds_ = past * step_seconds_ + (1 - past) * seconds;
   step_units_ = past * step_units_ + (1 - past) * units;
+  all_seconds_ += seconds;
   const double since = seconds_now() - last_shown_;
   const std::uint64_t stride = std::max<std::uint64_t>(steps_ / kLines, 1);
   const bool due = bar_ ? since >= kBarSeconds : since >= kLineSeconds || done % stride == 0;

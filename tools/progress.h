@@ -31,8 +31,10 @@ class Progress {
   std::string unit_;
   bool bar_;
   bool drawn_ = false;
-  double last_shown_;                         // seconds of the steady clock
+  double began_, last_shown_;                 // seconds of the steady clock
   double step_seconds_ = 0, step_units_ = 0;  // running means
+  double all_seconds_ = 0;                    // of all steps; the other seconds since the beginning went to evaluations
+                                              // and checkpoints
 };
 
 }  // namespace tool

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "commands.h"
+#include "stop_signal.h"
 #include "tell.h"
 
 namespace tool {
@@ -29,6 +30,12 @@ Rank rank_of(protrain_session *session) {
   check(protrain_session_rank(session, &rank.number));
   check(protrain_session_rank_count(session, &rank.count));
   return rank;
+}
+
+bool ends_by_signal(protrain_session *session, const Rank &rank) {
+  if (stop_signal() == 0 || rank.alone()) return stop_signal() != 0;
+  protrain_session_cancel(session);
+  return false;
 }
 
 void say(const Rank &rank, const std::exception &failure) {

@@ -17,6 +17,11 @@ struct Rank {
 
 Rank rank_of(protrain_session *session);
 
+// True if a signal ends the run before the next step or batch of an evaluation. With several ranks it is always false:
+// the other ranks must make the same calls as this rank, and the signal may not have reached them yet. So this rank
+// only cancels the next step or evaluation, which ends the run on all ranks.
+bool ends_by_signal(protrain_session *session, const Rank &rank);
+
 // Prints an error, unless rank 0 prints the same one.
 void say(const Rank &rank, const std::exception &failure);
 

@@ -18,6 +18,9 @@ void note_stop_signals() {
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // nohup ignores it
   action.sa_flags = static_cast<int>(SA_RESTART);
   sigaction(SIGPIPE, &action, nullptr);
 }

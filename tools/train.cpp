@@ -175,15 +175,6 @@ std::optional<Step> take_step(protrain_session *session, Batches &batches, std::
   return step;
 }
 
-// True if a signal ends the run before the next step. With several ranks it is always false: the other ranks must make
-// the same calls as this rank, and the signal may not have reached them yet. So this rank only cancels the next step,
-// and the cancelled step ends the run on all ranks.
-bool ends_by_signal(protrain_session *session, const Rank &rank) {
-  if (stop_signal() == 0 || rank.alone()) return stop_signal() != 0;
-  protrain_session_cancel(session);
-  return false;
-}
-
 // Checks before the run that the results can be written to their places. A run that resumes checks the directory of
 // checkpoints once it knows its first step.
 void require_places(const TrainFlags &flags, const ModelData &model, const Options &options) {
@@ -296,6 +287,7 @@ class Training {
   std::uint64_t accumulation() const { return record_.about.value("accumulation", std::uint64_t{1}); }
   void begin();
   void take_steps();
+  void evaluate(Step &step);
   void after(Step &step, std::optional<Progress> &progress);
   bool spares_weights(const std::exception &failure) const;
   bool ends_on_all_ranks(const std::exception &failure);
@@ -328,7 +320,7 @@ void Training::begin() {
   note_stop_signals();  // from here on a signal leaves no trial behind
   if (!flags_.adapter_path.empty()) require_adapters_writable(session_, flags_.adapter_path, rank_);
   if (rank_.leads() && before > 0) fmt::print("goes on after step {}\n", before);
-  if (rank_.leads() && steps_ == 0) fmt::print("nothing is left to do: step {} is the last\n", all);
+  if (rank_.leads() && steps_ == 0) fmt::print("nothing is left to do: the run ends with step {}\n", all);
   metrics_.emplace(flags_.metrics, before);
 }
 
@@ -347,14 +339,23 @@ void Training::take_steps() {
   }
 }
 
+// Evaluates the model, unless a signal ends the evaluation.
+void Training::evaluate(Step &step) {
+  step.eval_loss = evaluation_->run(session_, rank_);
+  step.has_perplexity = evaluation_->has_perplexity();
+  if (record_.keeps_steps && step.eval_loss) record_.evaluations.push_back({step.number, *step.eval_loss});
+}
+
 // Evaluates the model if an evaluation is due, writes the metrics of the step, and saves a checkpoint if one is due.
+// The step has its line in the metrics even if its evaluation fails.
 void Training::after(Step &step, std::optional<Progress> &progress) {
   const std::uint64_t done = record_.steps;
-  if (evaluation_ && (evaluation_->due(step.number) || done == steps_)) {
-    step.eval_loss = evaluation_->run(session_, rank_);
-    step.has_perplexity = evaluation_->has_perplexity();
-    if (record_.keeps_steps) record_.evaluations.push_back({step.number, *step.eval_loss});
-  }
+  if (evaluation_ && (evaluation_->due(step.number) || done == steps_)) try {
+      evaluate(step);
+    } catch (...) {
+      metrics_->write(session_, step, record_.step_line);
+      throw;
+    }
   metrics_->write(session_, step, record_.step_line);
   if (progress) progress->step(done, step.loss, step.seconds, step.tokens);
   if (step.eval_loss) exhausted_ = judge(session_, step, *evaluation_, checkpoints_, progress);
@@ -504,8 +505,10 @@ void add_evaluation(CLI::App &command, EvaluationFlags &flags) {
   command.add_option("--eval-sequence", flags.sequence, "tokens in a window of evaluations [--sequence]")
       ->check(positive_number());
   command
-      .add_option("--eval-every", flags.every,
-                  "N: evaluates after every N steps, and after the last; with --save, the best checkpoint is kept")
+      .add_option(
+          "--eval-every", flags.every,
+          "N: evaluates after every N steps, and after the last; with --save, each one that is the best so far leaves "
+          "a checkpoint, and --keep removes the earlier ones")
       ->check(positive_number());
   command
       .add_option("--patience", flags.patience,

@@ -32,15 +32,15 @@ train --epochs 2 --shuffle 5 --metrics parts.jsonl --save parts --resume parts
 [ "$(bits parts.jsonl)" = "$(bits two.jsonl)" ] || wrong "the resumed run has another order"
 train --epochs 2 --shuffle 5 --save parts --resume parts
 [ "$(ls parts | tail -1)" = step-0000000040 ] || wrong "there is nothing left to do"
-prints 'nothing is left to do: step 40 is the last'
+prints 'nothing is left to do: the run ends with step 40'
 train --until-step 45 --shuffle 5 --save parts --resume parts
 [ "$(ls parts | tail -1)" = step-0000000045 ] || wrong "the run does not end with step 45"
 train --until-step 45 --shuffle 5 --save parts --resume parts
-prints 'nothing is left to do: step 45 is the last'
+prints 'nothing is left to do: the run ends with step 45'
 # Steps count as if they all had the batch of this run.
 run train "$model" --tokens tokens.bin --batch 2 --sequence 16 --labels same --epochs 4 --shuffle 5 --resume parts
 leaves_with 0
-prints 'nothing is left to do: step 40 is the last'
+prints 'nothing is left to do: the run ends with step 40'
 
 # Six windows to a step: 20 windows need four steps. Arrays are shuffled by their slices, all alike.
 run train "$model" --tokens tokens.bin --batch 3 --sequence 16 --labels same --accumulation 2 --epochs 1 --shuffle 5 \

@@ -114,6 +114,18 @@ complains '^protrain: warning: batch 2 of 2 is left out: none of the targets cou
 gap=$(cat out)
 run eval "$model" --input input_ids=first.input_ids.npy --input labels=first.labels.npy
 [ "$(cat out)" = "$gap" ] || wrong "expected $gap"
+# A step whose evaluation fails has its line, because the weights after it are saved.
+{
+  head -c 136 first.labels.npy
+  printf '\377\377\377\000\000\000\000\000'
+  tail -c +145 first.labels.npy
+} >bad.labels.npy
+run train "$model" $data --steps 3 --eval-input input_ids=first.input_ids.npy --eval-input labels=bad.labels.npy \
+  --eval-every 2 --metrics bad.jsonl --save bad
+leaves_with 1
+complains 'label 16777215'
+complains 'saved after step 2: bad$'
+[ "$(wc -l <bad.jsonl)" -eq 2 ] || wrong "expected the lines of both steps"
 # A loss that is not finite does not end the training.
 run train "$model" $data --steps 1 --learning-rate 1e30 $rows --metrics broken.jsonl --export broken.onnx
 leaves_with 0

@@ -48,14 +48,15 @@ refused() {
   [ ! -s out ] || wrong "expected nothing on stdout"
 }
 
-# Sends Ctrl-C to the process `child` once the command given holds, at the latest after a minute. Takes its status.
+# Sends Ctrl-C, or the signal that `signal` names, to the process `child` once the command given holds, at the latest
+# after a minute. Takes its status.
 interrupt_once() { # CONDITION...
   waited=0
   until "$@" || [ $waited -eq 600 ]; do
     waited=$((waited + 1))
     sleep 0.1
   done
-  kill -INT $child
+  kill -${signal:-INT} $child
   wait $child
   status=$?
 }

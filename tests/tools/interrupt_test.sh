@@ -1,7 +1,8 @@
 #!/bin/sh
-# Ctrl-C ends the run after the present step. The command must write all results and exit with 130. The end of the
-# program that reads its output ends the run likewise, with 141. An error that spares
-# the weights ends the run too. The command must then write all results, and exit with 1 and the error.
+# Ctrl-C ends the run after the present step, or in the middle of an evaluation. The command must write all results and
+# exit with 130. A closed terminal ends the run likewise, with 129, and so does the end of the program that reads its
+# output, with 141. An error that spares the weights ends the run too. The command must then write all results, and exit
+# with 1 and the error.
 . "$(dirname "$0")/expect.sh"
 
 # A shell without job control makes background jobs ignore SIGINT. `env` restores the default for the command.
@@ -17,6 +18,35 @@ quiet
 prints "stopped after step $(wc -l <metrics.jsonl)\$"
 [ -s trained.onnx ] || wrong "nothing was exported"
 [ -s "saved/step-$(printf %010d "$(wc -l <metrics.jsonl)")/manifest.json" ] || wrong "the last step was not saved"
+
+# The data of this evaluation take the command many minutes.
+for name in input_ids labels; do
+  head -c 128 "$fixtures/$name.npy" | LC_ALL=C sed 's/(10, 2, 32)/(1000000,2,32)/; s/  *$//' | head -c 127 >long.$name.npy
+  { printf '%*s\n' $((127 - $(wc -c <long.$name.npy))) '' && tail -c +129 "$fixtures/$name.npy"; } >>long.$name.npy
+  truncate -s $((128 + 1000000 * 2 * 32 * 8)) long.$name.npy
+done
+ran='protrain train, interrupted in an evaluation'
+env --default-signal=INT "$command" train "$model" --steps 20 --eval-every 3 --metrics amid.jsonl --save amid --save-every 3 \
+  --eval-input input_ids=long.input_ids.npy --eval-input labels=long.labels.npy \
+  --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy" >out 2>err &
+child=$!
+two_steps() { [ -e amid.jsonl ] && [ "$(wc -l <amid.jsonl)" -ge 2 ]; }
+interrupt_once two_steps
+leaves_with 130
+quiet
+steps=$(wc -l <amid.jsonl)
+[ "$steps" -le 3 ] || wrong "expected the end in the evaluation after step 3"
+[ "$(ls amid)" = "step-$(printf %010d "$steps")" ] || wrong "expected a checkpoint of the last step"
+grep -q eval_loss amid.jsonl && wrong "the evaluation did not come to its end"
+
+ran='protrain train, without its terminal'
+"$command" train "$model" --steps 1000000 --metrics hung.jsonl --save hung --export hung.onnx \
+  --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy" >out 2>err &
+child=$!
+signal=HUP
+interrupt_once [ -s hung.jsonl ]
+leaves_with 129
+[ -s hung.onnx ] && [ "$(ls hung)" = "step-$(printf %010d "$(wc -l <hung.jsonl)")" ] || wrong "the results were not saved"
 
 ran='protrain train | head -n 1'
 {
