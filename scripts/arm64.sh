@@ -14,8 +14,9 @@ make_sysroot() {
   mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$apt/parts" "$sysroot"
   : >"$apt/status"
   # The packages come from the archive that this machine uses for its own.
-  archive=$(apt-get indextargets --format '$(REPO_URI)' 'Codename: bookworm' | head -n 1)
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive bookworm main" >"$apt/sources"
+  debian=$(. /etc/os-release && echo "$VERSION_CODENAME")
+  archive=$(apt-get indextargets --format '$(REPO_URI)' "Codename: $debian" | head -n 1)
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive $debian main" >"$apt/sources"
   cat >"$apt/conf" <<CONF
 APT::Architecture "arm64";
 APT::Architectures { "arm64"; };

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the packages that the build needs, from Debian 12's own archive. Does nothing if all of them are there.
+# Installs the packages that the build needs, from Debian's own archive (Debian 12 or 13), unless all are there.
 # usage: install-dependencies.sh [test|developer|fuzz]    test: also for the tests of bindings and of installing
 #                                                         developer: also for `make check` and `make format`
 #                                                         fuzz: for the build and scripts/fuzz.sh, not for the tests
@@ -7,8 +7,8 @@ set -eu
 
 packages="g++ make cmake ninja-build pkg-config protobuf-compiler libprotobuf-dev libdnnl-dev libfmt-dev
   nlohmann-json3-dev liburing-dev libxxhash-dev libcli11-dev libgtest-dev python3 python3-venv ca-certificates"
-[ -z "${1:-}" ] || [ "$1" = fuzz ] || packages="$packages golang-go openjdk-17-jdk-headless junit5 cargo rustc rust-clippy swig bindgen
-  meson abigail-tools lintian dpkg-dev debootstrap libonnx-testdata libbenchmark-dev
+[ -z "${1:-}" ] || [ "$1" = fuzz ] || packages="$packages golang-go default-jdk-headless junit5 cargo rustc
+  rust-clippy rustfmt swig bindgen meson abigail-tools lintian dpkg-dev debootstrap libonnx-testdata libbenchmark-dev
   libopenmpi-dev openmpi-bin libmpich-dev mpich libgloo-dev"
 [ "${1:-}" != developer ] || packages="$packages clang-format git"
 [ "${1:-}" != fuzz ] || packages="$packages clang libclang-rt-dev libomp-dev"

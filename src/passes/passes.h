@@ -185,8 +185,8 @@ struct Judgement {
 };
 Judgement find_parameters(graph::Graph &graph, const LoadInitializer &load, const Choices &choices,
                           const FileFacts &facts = {});
-// Drops nodes that do nothing: pairs of Transposes, chains of Reshapes, x * 1, x + 0, no-op Casts and
-// Slices, equal nodes, dead nodes.
+// Drops nodes that do nothing: pairs of Transposes, chains of Reshapes, x * 1, x + 0, no-op Casts and Slices, equal
+// nodes, dead nodes. All nodes must be core operators, so that every value has a type.
 void clean_up(graph::Graph &graph);
 // Replaces patterns by fused operators. Returns true if anything changed; more patterns may match once constants are
 // folded and the graph is cleaned up.

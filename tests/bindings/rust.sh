@@ -28,7 +28,10 @@ export CARGO_NET_OFFLINE=true CARGO_TERM_QUIET=true CARGO_PROFILE_DEV_DEBUG=0 CA
 
 # The declarations must be those that bindgen generates from the header, and the safe crate must use each.
 bindings=$crates/protrain-sys/src/bindings.rs
-bindgen "$source/include/protrain.h" --allowlist-file '.*/protrain\.h' --size_t-is-usize --no-prepend-enum-name \
+usize=--size_t-is-usize # later versions of bindgen do this by default
+bindgen --help | grep -q -e " $usize" || usize=
+# shellcheck disable=SC2086
+bindgen "$source/include/protrain.h" --allowlist-file '.*/protrain\.h' $usize --no-prepend-enum-name \
   --no-layout-tests --no-doc-comments --enable-function-attribute-detection -o "$work/bindgen.rs" -- -std=c11
 python3 -B "$crates/referee.py" "$bindings" "$work/bindgen.rs" || fail "bindgen reads protrain.h otherwise"
 for name in $(sed -n 's/^ *pub \(fn\|const\) \(\w*\).*/\2/p' "$bindings"); do

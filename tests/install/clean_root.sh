@@ -1,12 +1,13 @@
 #!/bin/sh
-# Installs the Debian packages of a build in a root that has only Debian 12 and a C compiler, and uses the command, the
-# shared library and the static one there. Then removes the packages.
+# Installs the Debian packages of a build in a root that has only this machine's Debian and a C compiler, and uses the
+# command, the shared library and the static one there. Then removes the packages.
 # usage: clean_root.sh SOURCE BUILD    as root, with debootstrap and access to Debian's archive
 # Keeps the root in BUILD/clean-root.tar, because making it takes a minute.
 set -eu
 source=$1
 build=$2
-mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Codename: bookworm' | head -n 1)
+debian=$(. /etc/os-release && echo "$VERSION_CODENAME")
+mirror=$(apt-get indextargets --format '$(REPO_URI)' "Codename: $debian" | head -n 1)
 [ "$(id -u)" = 0 ] && command -v debootstrap >/dev/null || {
   echo "clean_root: not tried, it takes root and debootstrap"
   exit 77
@@ -15,7 +16,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 if [ ! -e "$build/clean-root.tar" ]; then
-  debootstrap --variant=minbase --include=gcc,libc6-dev,make,pkg-config,cmake bookworm "$work/new" "$mirror" \
+  debootstrap --variant=minbase --include=gcc,libc6-dev,make,pkg-config,cmake "$debian" "$work/new" "$mirror" \
     >"$work/log" 2>&1 || {
     tail -n 3 "$work/log"
     echo "clean_root: not tried, debootstrap made no root from $mirror"

@@ -14,6 +14,10 @@ namespace protrain::test {
 namespace {
 
 constexpr const char *kInstalled = "/usr/share/libonnx-testdata/data/node";
+
+// In ONNX 1.17 (Debian 13) this case expects a mean that counts places behind the pads. In later versions of ONNX it
+// does not count them, as ONNX Runtime and PyTorch do not.
+constexpr const char *kMistaken = "test_averagepool_3d_dilations_large_count_include_pad_is_1_ceil_mode_is_True";
 constexpr std::int64_t kOldestOpset = 7;
 
 std::string contents(const std::filesystem::path &path) {
@@ -104,6 +108,7 @@ std::vector<Case> installed_cases() {
   std::vector<Case> cases;
   if (!std::filesystem::exists(kInstalled)) return cases;
   for (const auto &entry : std::filesystem::directory_iterator(kInstalled)) {
+    if (entry.path().filename() == kMistaken) continue;
     Case made{.name = entry.path().filename(), .op = {}, .model = {}, .inputs = {}, .outputs = {}, .names = {}};
     read_model(contents(entry.path() / "model.onnx"), made);
     const std::filesystem::path data = entry.path() / "test_data_set_0";

@@ -73,7 +73,10 @@ TEST(Slopes, OfPReluAtZeroIsItsParameter) {
 }
 
 TEST(Table, IsTheOneInDocs) {
-  if (installed_cases().empty()) GTEST_SKIP() << "the table counts the cases of Debian's libonnx-testdata as well";
+  const std::vector<Case> installed = installed_cases();
+  const auto is_later = [](const Case &one) { return one.opset > 17; };
+  if (installed.empty() || std::ranges::any_of(installed, is_later))
+    GTEST_SKIP() << "the table counts the cases of Debian 12's libonnx-testdata";
   const std::string table = table_of(all_results());
   std::ostringstream docs;
   docs << std::ifstream(PROTRAIN_FIXTURES "/../../docs/operators.md").rdbuf();

@@ -118,7 +118,7 @@ const char *const kHead =
     "- *Gradient*: \"yes\" means that the gradients of the test cases equal finite differences in float64. \"none\"\n"
     "  means that the operator has no gradient, or that it is zero wherever it is defined. An empty cell means\n"
     "  that the operator is evaluated when a model is opened, and not in a step.\n"
-    "- *Cases*: how many of ONNX's own cases give what ONNX expects, up to opset 17 (Debian's libonnx-testdata,\n"
+    "- *Cases*: how many of ONNX's own cases give what ONNX expects, up to opset 17 (libonnx-testdata of Debian 12,\n"
     "  with functions written out, and `tests/onnx_nodes/cases-7-12.bin` for forms of older opsets) and of opsets\n"
     "  18 to 24 (`tests/onnx_nodes/cases-18-24.bin`). In float32 they run on the CPU's kernels. Other types, and\n"
     "  what depends on constants alone, are evaluated once. Cases of strings, sequences, float8 and four-bit\n"

@@ -140,6 +140,7 @@ class Trial {
     if (wide) widen(bound);
     passes::FoldBudget budget(graph);
     passes::fold(graph, budget, &model_->bodies());
+    require_core(graph);
     passes::clean_up(graph);
     for (int round = 0; round < kMostFusions && passes::fuse(graph); ++round) {
       passes::fold(graph);

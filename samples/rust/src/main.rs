@@ -133,7 +133,7 @@ fn show_progress(line: &str) {
 /// Returns the number under `key` in a JSON line. A larger program would use a JSON crate.
 fn number(line: &str, key: &str) -> Option<f64> {
     let (_, rest) = line.split_once(&format!("\"{key}\":"))?;
-    rest.split(|c| c == ',' || c == '}').next()?.parse().ok()
+    rest.split([',', '}']).next()?.parse().ok()
 }
 
 /// Adds the file's name to an error of the system.
