@@ -871,7 +871,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_program(protrain_session *sess
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_graph(protrain_session *session, const char **text);
 
-/* Gets what a step did with its time and its memory, as a JSON object. Times are in seconds, memory in bytes:
+/* Gets what a step did with its time and its memory, as a JSON object. In a session of mode=eval it is about the last
+ * evaluation. Times are in seconds, memory in bytes:
  *   "seconds", "learning_rate"    of the whole last step. Everything else describes the last of the step's batches
  *   "device_peak_bytes", "host_peak_bytes", "disk_bytes"    the most that the step touches of each
  *   "state_bytes"          how much of device, host and disk is held from step to step

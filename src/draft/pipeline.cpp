@@ -121,7 +121,7 @@ class Pipeline {
     grad::prune_unread_outputs(variant->forward);
     for (graph::Graph *graph : {&variant->forward, &variant->outputs}) passes::widen_inside(*graph);
     variant->training = settings_.trains ? differentiated(std::move(of.graph), of.loss, rank)
-                                         : grad::without_gradients(variant->forward, variant->loss, rank, ranks());
+                                         : grad::without_gradients(variant->forward, weighed, rank, ranks());
     variant->numbered_samples =
         static_cast<std::uint64_t>(std::max(of.batch.samples, passes::samples_drawn(variant->training.graph)));
     return variant;

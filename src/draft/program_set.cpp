@@ -57,8 +57,10 @@ ProgramSet PlanLowering::lower(const plan::Plan &plan, bool evaluates) const {
   ProgramSet set;
   set.variants.resize(count);
   for (std::size_t v = 0; v < count; ++v) sources.push_back(training_source(*variants_[v], v, true));
-  for (std::size_t v = 0; v < count; ++v) sources.push_back(evaluation_source(*variants_[v], v));
-  const bool predicts = variants_.front()->outputs.node_count() > 0;
+  const bool trains = variants_.front()->training.norm != graph::ValueId::none,
+             predicts = variants_.front()->outputs.node_count() > 0;
+  for (std::size_t v = 0; v < count && trains; ++v) sources.push_back(evaluation_source(*variants_[v], v));
+  const std::size_t predictions = sources.size();
   for (std::size_t v = 0; v < count && predicts; ++v)
     sources.push_back(prediction_source(*variants_[v], set.binding_of_outputs(v)));
   set.state = program::lay_out_state(sources, plan, request_);
@@ -71,10 +73,10 @@ ProgramSet PlanLowering::lower(const plan::Plan &plan, bool evaluates) const {
     ProgramSet::Variant &programs = set.variants[v];
     programs.step = lowered(sources[v], training_[v]);
     if (request_.accumulates) programs.accumulate = lowered(training_source(*variants_[v], v, false), training_[v]);
-    if (evaluates) programs.evaluation = lowered(sources[count + v], evaluation_[v]);
+    if (evaluates && trains) programs.evaluation = lowered(sources[count + v], evaluation_[v]);
     // Makes the prediction's Program even if `evaluates` is false, as in the search for a plan. The plan must have
     // memory for this Program, which may need the most of all, because it holds outputs that training does not hold.
-    if (predicts) programs.prediction = lowered(sources[2 * count + v], prediction_[v]);
+    if (predicts) programs.prediction = lowered(sources[predictions + v], prediction_[v]);
   }
   if (plan::defers(plan)) set.settlement = lowered(program::settlement(sources[0]), training_[0]);
   return set;

@@ -13,9 +13,9 @@ namespace protrain::draft {
 struct ProgramSet {
   // The Programs of one shape variant.
   struct Variant {
-    program::Program step;        // the last or only micro-batch: ends in Updates
+    program::Program step;        // the last or only micro-batch: ends in Updates. In mode=eval: the evaluation
     program::Program accumulate;  // an earlier micro-batch; empty if there is none
-    program::Program evaluation;
+    program::Program evaluation;  // empty in mode=eval
     program::Program prediction;  // computes the outputs that keep_outputs names; empty if there are none
   };
   program::State state;

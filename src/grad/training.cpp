@@ -283,17 +283,16 @@ Training build(Graph forward, ValueId loss, const TrainingSettings &settings) {
   return training;
 }
 
-Training without_gradients(Graph forward, ValueId loss, int rank, int ranks) {
-  require_scalar(forward.value(loss));
-  require(forward.value(loss).producer != NodeId::none, Code::graph, forward.value(loss).name,
+Training without_gradients(Graph forward, const WeighedLoss &weighed, int rank, int ranks) {
+  const graph::Value &loss = forward.value(weighed.loss);
+  require_scalar(loss);
+  require(loss.producer != NodeId::none, Code::graph, loss.name,
           "the loss is an input or a constant; no node computes it");
-  Training training{.graph = std::move(forward), .loss = loss, .norm = ValueId::none};
+  Training training{.graph = std::move(forward), .loss = weighed.loss, .norm = ValueId::none, .weight = weighed.weight};
   const std::size_t count = training.graph.parameters.size();
-  training.graph.outputs = {loss};
   training.shards = graph::cut_shards(training.graph, rank, ranks);
   for (auto *values : {&training.gradients, &training.squared_norms, &training.changed})
     values->assign(count, ValueId::none);
-  training.graph.drop_dead_nodes();
   return training;
 }
 

@@ -2,6 +2,7 @@
 // emit these nodes.
 #pragma once
 
+#include "grad/targets.h"
 #include "grad/training_graph.h"
 
 namespace protrain::grad {
@@ -19,10 +20,10 @@ namespace protrain::grad {
 // first adds the gradients of its own micro-batches, so bits depend on the number of ranks.
 Training build(graph::Graph forward, graph::ValueId loss, const TrainingSettings &settings = {});
 
-// Returns the graph of a session that only evaluates: `forward` as it is, with the loss as its output and without
-// gradients. With several ranks it is the graph of one rank. Throws Code::graph if the loss is not a float scalar or is
-// computed by no node.
-Training without_gradients(graph::Graph forward, graph::ValueId loss, int rank, int ranks);
+// Returns the graph of a session that only evaluates: `forward` as it is, whose outputs are the loss and its weight.
+// With several ranks it is the graph of one rank. Throws Code::graph if the loss is not a float scalar or is computed
+// by no node.
+Training without_gradients(graph::Graph forward, const WeighedLoss &loss, int rank, int ranks);
 
 // Replaces unread outputs of nodes by ValueId::none, so that kernels do not compute them.
 void prune_unread_outputs(graph::Graph &graph);

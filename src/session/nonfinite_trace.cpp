@@ -34,9 +34,9 @@ NonfiniteTrace::Watched NonfiniteTrace::step(const draft::ShapeVariant &variant,
   return {variant, program, training.graph, training.loss, training.squared_norms};
 }
 
-NonfiniteTrace::Watched NonfiniteTrace::evaluation(const draft::ShapeVariant &variant,
-                                                   const program::Program &program) {
-  return {variant, program, variant.forward, variant.loss, {}};
+NonfiniteTrace::Watched NonfiniteTrace::evaluation(const draft::ShapeVariant &variant, const program::Program &program,
+                                                   const graph::Graph &graph) {
+  return {variant, program, graph, variant.loss, {}};
 }
 
 // Finds the inputs of the loss that say which targets count. Looks for them in the forward graph, because the training

@@ -27,7 +27,8 @@ class NonfiniteTrace final : public run::Watch {
     std::span<const graph::ValueId> squared_norms;
   };
   static Watched step(const draft::ShapeVariant &variant, const program::Program &program);
-  static Watched evaluation(const draft::ShapeVariant &variant, const program::Program &program);
+  static Watched evaluation(const draft::ShapeVariant &variant, const program::Program &program,
+                            const graph::Graph &graph);
 
   NonfiniteTrace(const Watched &watched, run::Store &store);
 

@@ -147,8 +147,8 @@ std::string report_json(const run::Report &report, const ReportFacts &facts, con
                         const graph::Graph &graph, const program::Simulation *simulation) {
   const run::Report::Timed &timed = report.timed;
   const auto step_ns = static_cast<std::int64_t>(timed.seconds * 1e9);
-  Json json = {{"seconds", facts.account.seconds()},
-               {"learning_rate", facts.account.last_learning_rate()},
+  Json json = {{"seconds", facts.seconds},
+               {"learning_rate", facts.learning_rate},
                {"device_peak_bytes", report.peak_bytes[Tier::device]},
                {"host_peak_bytes", report.peak_bytes[Tier::host]},
                {"disk_bytes", report.peak_bytes[Tier::disk]},

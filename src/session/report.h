@@ -32,7 +32,8 @@ std::string saved_json(std::uint64_t step, const std::string &path);
 
 // The parts of a report that are about the whole session.
 struct ReportFacts {
-  const StepAccount &account;
+  double seconds;  // of the whole last step, or in mode=eval of the last evaluation
+  double learning_rate;
   const MemoryOutsideArena &memory;
   const std::vector<StepAlarms::Raised> &alarms;
   const GroupNorms &norms;

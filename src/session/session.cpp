@@ -167,6 +167,13 @@ Session::Run Session::run_of(std::size_t variant, bool last) const {
   return {executors.accumulate.get(), &programs.accumulate, &graph, &simulation.accumulate};
 }
 
+// In mode=eval, a step's Program is the evaluation.
+Session::Run Session::evaluation_of(std::size_t variant) const {
+  if (!draft().settings.trains) return run_of(variant, true);
+  return {machine_.executors(variant).evaluation.get(), &draft().programs.variants[variant].evaluation,
+          &draft().variants[variant]->forward};
+}
+
 // Waits until all ranks are ready for the call. `prepare` checks this rank's arguments and returns the subject of the
 // call, such as the number of a parameter, or the shape variant of the inputs.
 void Session::meet(Call call, const std::function<std::size_t()> &prepare) {
@@ -220,12 +227,17 @@ StepResult Session::take_batch() {
   return *result;
 }
 
+// True if the report wants the times of this Program's next run.
+bool Session::times_next_run(const run::Executor &executor) {
+  return std::exchange(reporting_.times_wanted, false) || is_timed(executor.report().runs + 1);
+}
+
 void Session::execute(run::Executor &executor, backend::StepScalars scalars) {
   scalars.earlier = held_.value_or(backend::GroupNumbers{});
   machine_.set_held(held_.has_value());
   held_.reset();
   outputs_.forget();
-  const bool timed = std::exchange(reporting_.times_wanted, false) || is_timed(executor.report().runs + 1);
+  const bool timed = times_next_run(executor);
   try {
     executor.run(scalars, ranks_.several() ? kNever : cancelled_, timed);
   } catch (Error &error) {
@@ -301,12 +313,11 @@ std::string Session::trace_step(std::size_t variant, const backend::StepScalars 
 }
 
 // Does the same for the last evaluation, and adds the text to its error.
-void Session::trace_evaluation(std::size_t variant, Error &error) {
-  const NonfiniteTrace::Watched evaluation =
-      NonfiniteTrace::evaluation(*draft().variants[variant], draft().programs.variants[variant].evaluation);
-  run::Executor &executor = *machine_.executors(variant).evaluation;
+void Session::trace_evaluation(std::size_t variant, const Run &evaluation, Error &error) {
+  const NonfiniteTrace::Watched watched =
+      NonfiniteTrace::evaluation(*draft().variants[variant], *evaluation.program, *evaluation.graph);
   const std::optional<NonfiniteTrace::Origin> origin =
-      watch(executor, evaluation, forward_scalars(), machine_.status());
+      watch(*evaluation.executor, watched, forward_scalars(), machine_.status());
   if (!origin) return;
   append(error, "; ");
   append(error, origin->sentence.c_str());
@@ -350,11 +361,11 @@ void Session::refuse_nonfinite(program::StatusWord status, bool last, const std:
 }
 
 // Runs the Updates that the last step deferred, and then a Program that has no backward.
-void Session::run_forward(run::Executor &executor) {
+void Session::run_forward(run::Executor &executor, bool timed) {
   settle();
   outputs_.forget();
   machine_.set_status({});
-  executor.run(forward_scalars(), ranks_.several() ? kNever : cancelled_, false);
+  executor.run(forward_scalars(), ranks_.several() ? kNever : cancelled_, timed);
 }
 
 backend::StepScalars Session::forward_scalars() const {
@@ -365,8 +376,11 @@ backend::StepScalars Session::forward_scalars() const {
 float Session::take_evaluation() {
   std::size_t variant = 0;
   meet(Call::evaluate, [&] { return variant = inputs_.variant(); });
-  run_forward(*machine_.executors(variant).evaluation);
-  const program::Program &program = draft().programs.variants[variant].evaluation;
+  const Run evaluation = evaluation_of(variant);
+  const bool reported = !draft().settings.trains;  // otherwise the report is about the last step
+  if (reported) last_ = evaluation;
+  run_forward(*evaluation.executor, reported && times_next_run(*evaluation.executor));
+  const program::Program &program = *evaluation.program;
   Ranks::Evaluated own{.finite = machine_.status().finite()};
   machine_.read_result(program, program.loss, &own.loss, sizeof own.loss);
   if (program.weight != program::BufferId::none)
@@ -376,7 +390,7 @@ float Session::take_evaluation() {
     finish_cancelled();
     return loss;
   } catch (Error &error) {  // on all ranks, unless a channel failed
-    if (error.code == Code::nonfinite && error.subject == "loss") trace_evaluation(variant, error);
+    if (error.code == Code::nonfinite && error.subject == "loss") trace_evaluation(variant, evaluation, error);
     throw;
   }
 }
@@ -388,7 +402,7 @@ void Session::take_prediction() {
             "the session keeps no outputs; create it with keep_outputs=NAME");
     return variant = inputs_.variant_for_outputs();
   });
-  run_forward(*machine_.executors(variant).prediction);
+  run_forward(*machine_.executors(variant).prediction, false);
   outputs_.note(variant);
   finish_cancelled();
 }
@@ -471,8 +485,10 @@ std::string Session::check_gradients(std::size_t samples) {
 std::string Session::report_json() {
   reporting_.times_wanted = true;
   const Run run = last_.executor != nullptr ? last_ : run_of(0, true);
+  const double seconds = draft().settings.trains ? account_.seconds() : run.executor->report().seconds;
   return session::report_json(run.executor->report(),
-                              {account_, machine_.memory(), alarms_.all(), reporting_.norms, draft().settings.traces},
+                              {seconds, account_.last_learning_rate(), machine_.memory(), alarms_.all(),
+                               reporting_.norms, draft().settings.traces},
                               *run.program, *run.graph, run.simulation);
 }
 

@@ -147,8 +147,10 @@ class Session {
   StepResult take_batch();
   float take_evaluation();
   void take_prediction();
+  bool times_next_run(const run::Executor &executor);
   void execute(run::Executor &executor, backend::StepScalars scalars);
-  void run_forward(run::Executor &executor);
+  void run_forward(run::Executor &executor, bool timed);
+  Run evaluation_of(std::size_t variant) const;
   backend::StepScalars forward_scalars() const;
   void meet(Call call, const std::function<std::size_t()> &prepare);
   void read_numbers(const program::Program &program, std::size_t variant);
@@ -156,7 +158,7 @@ class Session {
   void judge_step(const StepResult &result, bool has_norms);
   void log_alarms(std::size_t count);
   std::string trace_step(std::size_t variant, const backend::StepScalars &scalars);
-  void trace_evaluation(std::size_t variant, Error &error);
+  void trace_evaluation(std::size_t variant, const Run &evaluation, Error &error);
   std::optional<NonfiniteTrace::Origin> watch(run::Executor &executor, const NonfiniteTrace::Watched &watched,
                                               const backend::StepScalars &scalars, program::StatusWord status);
   [[noreturn]] void refuse_nonfinite(program::StatusWord status, bool last, const std::string &origin);

@@ -186,6 +186,16 @@ TEST(EvalModeOnly, ComputesOutputsOfWeightsThatTheLossDoesNotRead) {
   EXPECT_EQ(starts_and_ends({{"plan", plan}, {"offload_dir", scratch.path()}}), expected);
 }
 
+TEST(EvalModeOnly, ReportsTheTimesOfTheLastEvaluation) {
+  const Made evaluates = made({{"mode", "eval"}});
+  losses(*evaluates.session);
+  const Json report = parse_json(evaluates.session->report_json(), "report");
+  EXPECT_GT(*report.find("seconds")->number(), 0);
+  EXPECT_EQ(*report.find("measured")->find("seconds")->number(), *report.find("seconds")->number());
+  EXPECT_GT(*report.find("operators")->find("MatMul")->find("seconds")->number(), 0);
+  EXPECT_NE(report.find("predicted"), nullptr);
+}
+
 TEST(EvalModeOnly, RefusesALossThatNoNodeComputes) {
   test::Wire wire;
   wire.initializers.push_back(test::floats("one", {}, {1}));

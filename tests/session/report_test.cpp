@@ -35,10 +35,8 @@ class ReportedStep {
   const run::Report &report() const { return bench.report(); }
   const program::Program &program() { return bench.program(); }
   Json json(const program::Simulation *prediction = nullptr, bool traces = false) {
-    StepAccount account({}, {});
-    account.add({}, report().seconds);
     const graph::Graph &graph = bench.draft().first().training.graph;
-    return Json::parse(report_json(report(), {account, {}, {}, {}, traces}, program(), graph, prediction));
+    return Json::parse(report_json(report(), {report().seconds, 0, {}, {}, {}, traces}, program(), graph, prediction));
   }
 
  private:

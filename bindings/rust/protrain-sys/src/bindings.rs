@@ -1138,7 +1138,8 @@ extern "C" {
     #[must_use]
     pub fn protrain_session_graph(session: *mut protrain_session, text: *mut *const c_char) -> *mut protrain_error;
 
-    /// Gets what a step did with its time and its memory, as a JSON object. Times are in seconds, memory in bytes:
+    /// Gets what a step did with its time and its memory, as a JSON object. In a session of mode=eval it is about the
+    /// last evaluation. Times are in seconds, memory in bytes:
     ///
     /// ```text
     ///   "seconds", "learning_rate"    of the whole last step. Everything else describes the last of the step's batches
